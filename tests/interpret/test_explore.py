@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from recollect.cli import main
-from recollect.interpret.controls import Areas, area, depends_on_weights, score_with_controls
+from recollect.interpret.controls import Areas, chunk_areas, score_with_controls
 from recollect.interpret.episodes import record_episode
 from recollect.interpret.explore import explore_run, record_run
+from recollect.interpret.gates import depends_on_weights
 from recollect.interpret.html import load_report, write_html
 from recollect.interpret.record import Pair
 from recollect.interpret.score import score
@@ -95,7 +96,7 @@ def test_a_live_page_without_its_runtime(run, tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("missing", "world", "message"),
-    [("onnx", None, "pip install onnx"), ("", CatchConfig(), "only worlds with a live twin")],
+    [("onnx", None, "pip install onnx"), ("", CatchConfig(), "only worlds with a JavaScript port")],
 )
 def test_what_cannot_be_live_is_said_before_anything_is_fetched_or_recorded(
     run, tmp_path, monkeypatch, missing, world, message
@@ -245,11 +246,11 @@ def test_controls_stand_beside_the_scores(episodes):
 def test_deletion_of_nothing_that_is_used_keeps_the_action(episodes):
     one = episodes[0]
     probability = float(np.mean([np.exp(_log_softmax(one.logits[t])[one.action[t]]) for t in range(10, 14)]))
-    found = area(one, take=True)
+    found = chunk_areas(one, take=True)
     assert isinstance(found, Areas)
     # The first point of every curve is the plain policy, so areas are near it for an untrained agent.
     assert found.attention == pytest.approx(probability, abs=0.1)
-    assert area(replace(one, removal=None), take=True) is None
+    assert chunk_areas(replace(one, removal=None), take=True) is None
 
 
 def _log_softmax(logits):

@@ -95,7 +95,7 @@ def test_four_bit_and_sparse_numbers_too(browser, folder):
     browser.run("memx.go(519), memx.head(2)")
     tail = page.arrays[0]["temporal_tail"][519, 2]
     assert f"{100 * tail:.0f} % of the mass is outside" in browser.run("document.getElementById('tail').textContent")
-    assert "2 things left out to fit" in browser.run("document.getElementById('notes').textContent")
+    assert "2 parts left out to fit" in browser.run("document.getElementById('notes').textContent")
     assert browser.errors == []
 
 
@@ -203,7 +203,7 @@ def test_travel_and_back(wide):
     wide.press("r")
     there = state(wide)["t"]
     assert 64 <= there < 80
-    assert wide.run("document.getElementById('live').textContent") == f"travelled to step {there}"
+    assert wide.run("document.getElementById('live').textContent") == f"went to step {there}"
     wide.press("b")
     assert state(wide)["t"] == 190 and state(wide)["stack"] == []
     wide.run("document.querySelectorAll('#cards button')[1].click()")

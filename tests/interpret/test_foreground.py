@@ -73,10 +73,10 @@ def test_mistakes_are_named(tmp_path):
     with pytest.raises(ValueError, match="share=0"):
         ForegroundOverlap(0)(model(), TASK, samples=2, seed=0)
     for measure in (ForegroundOverlap(0.3), ForegroundPointing()):
-        with pytest.raises(ValueError, match="samples=0: look at one picture at least"):
+        with pytest.raises(ValueError, match="samples=0: give at least one picture"):
             measure(model(), TASK, samples=0, seed=0)
     unknown = type("Unknown", (Shapes,), {"pictures": lambda *args: Shapes.pictures(*args)._replace(foreground=None)})
-    with pytest.raises(ValueError, match=r"Unknown: nobody knows the foreground.*take Shapes"):
+    with pytest.raises(ValueError, match=r"Unknown: the foreground of these pictures is unknown.*take Shapes"):
         evaluate_attention(model(), unknown(size=16), pointing, samples=2, seed=0)
     with pytest.raises(ValueError, match="does not exist"):
         attention_to_patches(model(), CIFAR(size=16), samples=2, seed=0)

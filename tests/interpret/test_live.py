@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import cache
-from importlib import resources
 
 import numpy as np
 import pytest
@@ -92,7 +91,7 @@ def test_a_relevance_of_every_head_is_shown_as_their_mean():
 def test_what_cannot_be_live():
     for package in PACKAGES:
         pytest.importorskip(package)
-    with pytest.raises(ValueError, match="only worlds with a live twin can be played in a page: t-maze"):
+    with pytest.raises(ValueError, match="only worlds with a JavaScript port can be played in a page: t-maze"):
         require_live(_agent("gru"), CatchConfig())
     with pytest.raises(ValueError, match="can have hcam, transformer-xl, causal-transformer, gru, lstm"):
         require_live(_agent("ttm"), MAZE)
@@ -103,11 +102,6 @@ def test_a_page_begins_with_any_seed(seed):
     bare = ExportedStep(model=b"", leaves=(), window=0, outputs=())
     text = page_text(_agent("gru"), MAZE, bare, Runtime(b"", b""), seed=seed)
     assert f'"seed":{(FRESH_SEED + seed) % 2**32},'.replace(" ", "") in text.replace(" ", "")
-
-
-def test_the_script_is_small():
-    script = resources.files("recollect.interpret") / "page" / "live.js"
-    assert len(script.read_bytes()) < 30_000
 
 
 def test_a_runtime_that_is_not_there(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from synthetic_records import ballet_like, without_attention
 from recollect.cli import main
 from recollect.interpret import score, write_rerun
 from recollect.interpret.record import Objects
-from recollect.interpret.rerun_file import _laid_over, _maps
+from recollect.interpret.rerun_file import _maps, _paint
 
 
 def test_without_the_package_it_says_what_to_install(tmp_path, monkeypatch, capsys):
@@ -56,8 +56,8 @@ def test_holes_of_a_map_are_clear_and_change_no_other_colour():
     spatial[5] = np.nan
     name, maps, row = next(_maps(replace(record, spatial=spatial), 3))
     assert name == "attention"
-    painted, whole = _laid_over(maps, row, (12, 12)), _laid_over(record.spatial.mean(1), row, (12, 12))
-    assert (painted[2, :, 3] == 0).all() and not _laid_over(maps, 5, (12, 12))[..., 3].any()
+    painted, whole = _paint(maps, row, (12, 12)), _paint(record.spatial.mean(1), row, (12, 12))
+    assert (painted[2, :, 3] == 0).all() and not _paint(maps, 5, (12, 12))[..., 3].any()
     assert np.abs(np.delete(painted, 2, 0).astype(int) - np.delete(whole, 2, 0)).max() <= 5
 
 

@@ -7,13 +7,14 @@ import pytest
 import torch
 from synthetic import synthetic_record
 
-from recollect.interpret.agreement import GRID, agreement, blurred_places
+from recollect.interpret.controls import place_areas
 from recollect.interpret.episodes import record_episode
 from recollect.interpret.heads import neighbours, surprise
-from recollect.interpret.pointing import pointing_game
-from recollect.interpret.recall import maps_of, persistence, recall_at
+from recollect.interpret.pointing import GRID, agreement, pointing_game
+from recollect.interpret.recall import maps_of, persistence
 from recollect.interpret.record import Objects, Pair, Saliency
-from recollect.interpret.robustness import _told_later, _with_chunks_of, moved_boundaries, sufficiency
+from recollect.interpret.report import add_up
+from recollect.interpret.robustness import delayed, moved_boundaries, recall, sufficiency, with_chunks_of
 from recollect.interpret.saliency import policy_with_blur
 from recollect.interpret.swaps import cue_swap, put
 from recollect.recipes.agent_sizes import lite_core
@@ -42,14 +43,14 @@ def episodes():
 
 def test_nothing_moved_and_the_same_chunks_change_nothing(episodes):
     one = episodes[0]
-    before = recall_at(one, maps_of(one, [i for i, head in enumerate(one.heads) if head.kind == "chunks"]))
+    before = recall(one)
     drawn = replace(one, action=(one.logits.argmax(-1) + 1) % 4)  # as a policy may that is not greedy
-    recalled, kept = _told_later(drawn, 0)
+    recalled, kept = delayed(drawn, 0)
     assert recalled == before and kept.total == kept.number == 4
-    other = _with_chunks_of(one.agent, one.agent.core.config.chunk_len)
+    other = with_chunks_of(one.agent, one.agent.core.config.chunk_len)
     assert other.core.config == one.agent.core.config
     assert torch.equal(next(other.core.parameters()), next(one.agent.core.parameters()))
-    assert _with_chunks_of(one.agent, 64) is None  # longer than the window
+    assert with_chunks_of(one.agent, 64) is None  # longer than the window
     names = [metric.name for metric in moved_boundaries(episodes)]
     assert names == ["recall@1, boundaries moved", "decision kept, boundaries moved", "recall@1, chunks of 2"]
 
@@ -147,14 +148,14 @@ def test_surprise_neighbours_and_persistence():
     liking = np.tril(np.ones((steps, steps))) + 5 * (np.arange(steps) == 50)
     rows = np.where(np.tril(np.ones((steps, steps))) > 0, liking, np.nan)[:, None]
     rows = rows / np.nansum(rows, -1, keepdims=True)
-    found = surprise(replace(record, temporal=rows, reward=reward, pairs=()), 0)
+    found = add_up(surprise(replace(record, temporal=rows, reward=reward, pairs=()), 0))
     assert found.total / found.number > 0.99 and found.chance / found.number == 0.5
-    assert surprise(replace(record, temporal=rows), 0).number == 0 or record.reward.any()
+    assert add_up(surprise(replace(record, temporal=rows), 0)).number == 0
     relevance = np.full((steps, 1, 6), 0.1)
     relevance[np.arange(steps), 0, np.arange(steps) % 6] = 1  # the next one every time, and back from the last
-    recalled = neighbours(replace(record, chunk_rel=relevance), 0)
+    recalled = add_up(neighbours(replace(record, chunk_rel=relevance), 0))
     assert recalled.number == steps - 1 and recalled.total / recalled.number == pytest.approx(5 / 6, abs=0.02)
-    kept = persistence(record, maps_of(record, [1]))
+    kept = add_up(persistence(record, maps_of(record, [1])))
     assert kept.number > 0 and kept.total == kept.number
 
 
@@ -167,7 +168,7 @@ def test_blurring_nothing_and_everything():
     plain, blurred = policy_with_blur(playback, 0, agent.initial_state(1), masks).numpy()
     np.testing.assert_allclose(plain, record.logits[0], atol=1e-4)
     assert np.abs(blurred - plain).max() > 1e-3
-    found = blurred_places([record])
+    found = place_areas([record])
     assert set(found) == {"deletion of places, perturbation", "insertion of places, perturbation"}
     (ratio,) = found["deletion of places, perturbation"]
     assert ratio.number == 3 and 0 < ratio.total < 3 and 0 < ratio.chance < 3

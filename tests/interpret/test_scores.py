@@ -9,9 +9,10 @@ from synthetic import KINDS, STEPS, synthetic_record
 
 from recollect.interpret.heads import effective_number, lag_only_share, rows_of, span90, staticness
 from recollect.interpret.memory_usage import attended_and_used
-from recollect.interpret.pointing import play
+from recollect.interpret.pointing import hits
 from recollect.interpret.recall import maps_of, recall_at, roc_auc
 from recollect.interpret.record import Objects, Pair
+from recollect.interpret.report import add_up
 from recollect.interpret.score import score
 
 
@@ -70,17 +71,17 @@ def test_removal_of_the_key_stands_beside_removal_of_other_chunks(report):
 
 
 def test_chance_levels_are_what_a_random_head_scores():
-    generator, hits, chances = np.random.default_rng(0), [], []
+    generator, recalled, chances = np.random.default_rng(0), [], []
     base = synthetic_record()
     for _ in range(60):
         chunks = np.where(np.isnan(base.chunk_rel[:, :1]), np.nan, generator.random(base.chunk_rel[:, :1].shape))
         record = replace(base, heads=base.heads[:1], temporal=base.temporal[:, :1], chunk_rel=chunks)
         for k in (1, 3):
-            ratio = recall_at(record, maps_of(record, [0]), k)
-            hits.append(ratio.total / ratio.number)
+            ratio = add_up(recall_at(record, maps_of(record, [0]), k))
+            recalled.append(ratio.total / ratio.number)
             chances.append(ratio.chance / ratio.number)
     for k in (0, 1):
-        assert np.mean(hits[k::2]) == pytest.approx(np.mean(chances[k::2]), abs=0.04)
+        assert np.mean(recalled[k::2]) == pytest.approx(np.mean(chances[k::2]), abs=0.04)
 
 
 def test_coupling_is_measured_over_episodes():
@@ -145,7 +146,7 @@ def test_records_of_different_agents_are_refused(record):
 
 def test_a_record_without_attention_has_a_verdict(record):
     bare = replace(record, heads=(), temporal=None, chunk_rel=None, removal=None)
-    assert "nothing that could be scored" in score(bare).verdict
+    assert "nothing could be scored" in score(bare).verdict
 
 
 @pytest.mark.parametrize("unit", ["chunk", "all"])
@@ -205,6 +206,6 @@ def test_pointing_game_against_boxes():
     )
     maps = np.zeros((4, 8, 8))
     maps[0, 1, 1] = maps[1, 7, 7] = 1.0  # on the ball, far from it, and nothing
-    ratio = play(maps, np.arange(4), objects, (64, 64))
+    ratio = add_up(hits(maps, np.arange(4), objects, (64, 64)))
     assert (ratio.total, ratio.number) == (1.0, 2)
     assert ratio.chance / ratio.number == pytest.approx(8 * 8 / 64**2)

@@ -93,8 +93,8 @@ def test_where_a_film_cannot_be_written_is_said_before_a_frame_is_read(tmp_path)
     before = path.read_bytes()
     (tmp_path / "folder.mp4").mkdir()
     for out, said in (
-        (path, "this is the film that is watched"),
-        (tmp_path / ".." / tmp_path.name / "film.mp4", "this is the film that is watched"),
+        (path, "this is the video that is watched"),
+        (tmp_path / ".." / tmp_path.name / "film.mp4", "this is the video that is watched"),
         (tmp_path / "folder.mp4", "this is a folder"),
         (path / "seen.mp4", r"seen\.mp4'? cannot be written \(.*\): give another folder"),
         (tmp_path / "seen.txt", r"seen\.txt.*end it in one of \.mp4"),

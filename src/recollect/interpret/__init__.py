@@ -1,22 +1,22 @@
-"""What an agent looks at and remembers: records of episodes, maps, removal of memory, scores with their controls.
+"""Records of episodes, maps of attention and saliency, effects of removing memory, and scores with their controls.
 
     record = record_episode(agent, world, seed=3).with_removal()
     print(score(record).verdict)
 
-record.py      one episode as plain arrays, which scores and writers read
-episodes.py    recording; the same episode lived again with another memory (``rerun_from``, ``without_memory``, ...)
-attention.py   the attention of any core in absolute steps;  saliency.py  where the picture matters
-occlusion.py   what it means that a moment is not remembered;  removal.py  what the policy is without it
-recall.py, memory_usage.py, heads.py, pointing.py, agreement.py, gates.py
-               the measures of score.py, each with its chance level
-controls.py, swaps.py, robustness.py    numbers that need the agent: other memories, other chunks, fewer of them
-html.py        the memory explorer, one HTML file (page/ has its template, style and script);  movie.py, figures.py
-               checks.py, header.py, packing.py, quantization.py, atlas.py, colours.py    its parts
-live.py        the agent itself in a page, its memory to be edited there;  onnx_step.py, onnxruntime_web.py,
-               template.py    its parts
-rerun_file.py  the episode for the viewer rerun
-ocatari.py     where the things are in Pong, if OCAtari is installed
-explore.py     from a run directory to files
+record.py      one episode as plain arrays, which scores and writers read;  events.py  its ground truth
+episodes.py    recording; the same episode continued with another memory (``rerun_from``, ``without_memory``, ...)
+playback.py    the inputs of an episode given to its agent again
+attention.py   attention of any core in absolute steps;  spatial_maps.py  to places;  saliency.py  to pixels
+occlusion.py   hiding moments from a memory;  removal.py  the policy without them
+recall.py, memory_usage.py, heads.py, pointing.py, foreground.py    measures, each with its chance level
+score.py       all measures of recorded episodes;  gates.py  sanity checks;  report.py, verdict.py  the result
+controls.py    measures that need the agent;  swaps.py  exchanged memories;  robustness.py  other and fewer chunks
+html.py        the memory explorer, one HTML file (page/ has its template, style and script); its parts are header.py,
+               packing.py, quantization.py, atlas.py, colours.py, template.py
+live.py        the agent itself in a page, where its memory can be edited;  onnx_step.py, onnxruntime_web.py
+movie.py, figures.py, rerun_file.py    the episode as a movie, as figures, and for the viewer rerun
+ocatari.py     positions of things in Pong, if OCAtari is installed
+explore.py     from a run directory to files;  watch.py, watch_picture.py  a detector that watches a video
 """
 
 from recollect.interpret.controls import score_with_controls

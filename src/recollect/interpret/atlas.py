@@ -1,6 +1,6 @@
-"""Frames of an episode as lossless PNG pictures of many tiles, written with nothing but zlib.
+"""Frames of an episode as lossless PNG pictures of many tiles, written with zlib alone.
 
-Neighbours in time stand side by side, so that deflate, which looks 32 kB back, finds what did not move. Few colours
+Neighbours in time are side by side, so that deflate, which looks 32 kB back, finds unchanged pixels. Few colours
 (games, tile worlds) are written as a palette: a third of the bytes, and the same pixels.
 """
 
@@ -11,30 +11,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-MAX_SIDE = 16_383
-"""Pixels; the widest and highest picture that every browser opens."""
+MAX_SIDE = 16_383  # pixels; the widest and highest picture that every browser opens
 MAX_PIXELS = 12_000_000
-"""Of one picture: what a browser decodes in a blink. More frames make more pictures, opened when needed."""
+"""Of one picture, so that a browser decodes it at once. More frames make more pictures, opened when needed."""
 
 
 class Atlas(NamedTuple):
     """One picture of consecutive frames, row by row."""
 
     png: bytes
-    first: int
-    """Number of its first frame."""
-    frames: int
-    """How many."""
-    columns: int
-    """Frames in a row."""
+    first: int  # number of its first frame
+    frames: int  # number of frames
+    columns: int  # frames in a row
 
 
 def atlases(frames: np.ndarray) -> Iterator[Atlas]:
-    """All frames as pictures.
-
-    Args:
-        frames: uint8 ``[t, y, x, 3]``.
-    """
+    """Yield pictures of all frames, uint8 ``[t, y, x, 3]``."""
     steps, y, x, _ = frames.shape
     columns = max(1, min(MAX_SIDE // x, steps))
     rows = max(1, min(MAX_SIDE // y, MAX_PIXELS // (columns * x * y)))
@@ -48,13 +40,14 @@ def atlases(frames: np.ndarray) -> Iterator[Atlas]:
 
 
 def png(pixels: np.ndarray) -> bytes:
-    """A picture as a PNG file: uint8 ``[y, x, 3]``."""
+    """Encode a picture, uint8 ``[y, x, 3]``, as a PNG file."""
     y, x, _ = pixels.shape
     joined = (pixels[..., 0].astype(np.uint32) << 16) | (pixels[..., 1].astype(np.uint32) << 8) | pixels[..., 2]
-    colours = _few_colours(joined)
-    if colours is None:
-        lines, kind, palette = pixels.reshape(y, x * 3), 2, b""
-    else:
+    is_used = np.zeros(1 << 24, bool)
+    is_used[joined.reshape(-1)] = True
+    colours = np.flatnonzero(is_used)
+    lines, kind, palette = pixels.reshape(y, x * 3), 2, b""
+    if len(colours) <= 256:
         table = np.zeros(1 << 24, np.uint8)
         table[colours] = np.arange(len(colours))
         lines, kind = table[joined], 3
@@ -64,14 +57,6 @@ def png(pixels: np.ndarray) -> bytes:
     header = _chunk(b"IHDR", struct.pack(">IIBBBBB", x, y, 8, kind, 0, 0, 0))
     body = _chunk(b"IDAT", zlib.compress(unfiltered.tobytes(), 9))
     return b"\x89PNG\r\n\x1a\n" + header + palette + body + _chunk(b"IEND", b"")
-
-
-def _few_colours(joined: np.ndarray) -> np.ndarray | None:
-    """The colours of a picture if a palette can hold them."""
-    seen = np.zeros(1 << 24, bool)
-    seen[joined.reshape(-1)] = True
-    colours = np.flatnonzero(seen)
-    return colours if len(colours) <= 256 else None
 
 
 def _chunk(name: bytes, body: bytes) -> bytes:

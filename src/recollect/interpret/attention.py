@@ -1,11 +1,10 @@
-"""The attention of a core over an episode, heard through its Taps and laid out in absolute steps.
+"""Attention of a core over an episode, recorded through its Taps and arranged by absolute steps.
 
 An agent acts as always; afterwards its core reads the whole episode again, in calls of some steps, and this time the
-Taps listen. So recording cannot change an action, and costs one pass that sees many steps at once.
+Taps record. So recording cannot change an action, and costs one pass that sees many steps at once.
 """
 
 import re
-from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,16 +17,15 @@ from recollect.interpret.record import Head, SlotWeights
 from recollect.interpret.spatial_maps import NOW, NOW_AND_PAST, SAME_PLACE, SpatialMaps, TapCall, collect_spatial_maps
 from recollect.layers.tap import Tap, listen, multiply_by_relevance
 
-CALL = 64
-"""Steps of a call. No core cuts so few into blocks, so that every Tap of steps is heard once a call."""
-MOST_GROUPS = 24
-"""Groups of steps that stand for chunks in a core that has none."""
+CALL = 64  # steps of a call. No core cuts so few into blocks, so that every Tap of steps shows its weights once a call
+MOST_GROUPS = 24  # groups of steps in place of chunks in a core that has none
 CHOICE, RELEVANCE, INSIDE = "memory.choice_tap", "memory.relevance_tap", "memory.tap"
 """Ends of the names of the Taps of a hierarchical chunk memory."""
+MAPS = ("heads", "temporal", "chunks", "chunk_rel", "chunk_read", "chunk_tail")
 
 
 class Attention(NamedTuple):
-    """What was heard; the fields are those of :class:`~recollect.interpret.record.EpisodeRecord`."""
+    """Recorded attention; the fields are those of :class:`~recollect.interpret.record.EpisodeRecord`."""
 
     heads: tuple[Head, ...]
     temporal: np.ndarray | None
@@ -37,26 +35,30 @@ class Attention(NamedTuple):
     chunk_tail: np.ndarray | None
     slots: tuple[SlotWeights, ...]
     places: SpatialMaps
-    outputs: Tensor
-    """``[1, T, *output_shape]``: of the core."""
+    outputs: Tensor  # ``[1, T, *output_shape]``: of the core
     notes: tuple[str, ...]
 
-
-Heard = Mapping[str, list[Tensor]]
+    def maps(self) -> dict[str, Any]:
+        """Return the fields of attention to steps and chunks."""
+        return {name: getattr(self, name) for name in MAPS}
 
 
 class _Call(NamedTuple):
     """One call of the core."""
 
     start: int
-    clock: Tensor
-    """long ``[1, t]``."""
-    heard: Heard
+    clock: Tensor  # long ``[1, t]``
+    weights: dict[str, list[Tensor]]  # by the name of the Tap
+
+    def window_steps(self, core: MemoryCore[Any], name: str) -> np.ndarray:
+        """Return the absolute steps ``[t, s]`` of a window's places."""
+        first, _ = core.attended_steps(self.clock)[name]
+        return first.expand(1, self.clock.shape[1], -1)[0].cpu().numpy()
 
 
 @torch.no_grad()
 def record_attention(core: MemoryCore[Any], inputs: Tensor) -> Attention:
-    """Let a core read an episode, and lay out what its Taps say.
+    """Let a core read an episode, and arrange the weights of its Taps.
 
     Args:
         core: in ``eval`` mode.
@@ -65,34 +67,35 @@ def record_attention(core: MemoryCore[Any], inputs: Tensor) -> Attention:
     calls, outputs = [], []
     state, steps = core.initial_state(1), inputs.shape[1]
     length = CALL
-    if isinstance(core, TemporalLatentBottleneck):  # its Taps hear whole chunks
+    if isinstance(core, TemporalLatentBottleneck):  # its Taps show whole chunks
         length = -(-CALL // core.config.chunk_len) * core.config.chunk_len
     has_taps = any(isinstance(module, Tap) for module in core.modules())
     for start in range(0, steps, length):
         part = inputs[:, start : start + length]
         is_first = torch.zeros(part.shape[:2], dtype=torch.bool, device=part.device)
         is_first[:, 0] = start == 0
-        heard: dict[str, list[Tensor]] = {}
+        weights: dict[str, list[Tensor]] = {}
         if has_taps:
-            with listen(core, lambda name, weights, heard=heard: heard.setdefault(name, []).append(weights)):
+            with listen(core, lambda name, tensor, to=weights: to.setdefault(name, []).append(tensor)):
                 output, state = core(part, state, is_first)
         else:
             output, state = core(part, state, is_first)
         outputs.append(output)
         clock = torch.arange(start, start + part.shape[1], device=part.device)[None]
-        calls.append(_Call(start, clock, heard))
-    return _laid_out(core, calls, torch.cat(outputs, 1))
+        calls.append(_Call(start, clock, weights))
+    return _arrange(core, calls, torch.cat(outputs, 1))
 
 
-def _laid_out(core: MemoryCore[Any], calls: list[_Call], outputs: Tensor) -> Attention:
+def _arrange(core: MemoryCore[Any], calls: list[_Call], outputs: Tensor) -> Attention:
     steps = outputs.shape[1]
-    stepwise = [name for name in core.attended_steps(calls[0].clock) if name in calls[0].heard]
+    stepwise = [name for name in core.attended_steps(calls[0].clock) if name in calls[0].weights]
     windows = [name for name in stepwise if not name.endswith(CHOICE)]
     maps, heads = [], []
     for name in windows:
         found = _window(core, calls, name, steps)
         maps.append(found)
         heads += [Head(layer=_layer(name, windows), head=h, kind="window", tap=name) for h in range(found.shape[1])]
+    number_of_windows = len(heads)
     chunked = [name.removesuffix(CHOICE) for name in stepwise if name.endswith(CHOICE)]
     chunks, notes = _chunks(core, steps), []
     relevance = []
@@ -103,7 +106,7 @@ def _laid_out(core: MemoryCore[Any], calls: list[_Call], outputs: Tensor) -> Att
         heads += [Head(layer=_layer(prefix, chunked), head=h, kind="chunks", tap=name) for h in range(number)]
         relevance.append(rel)
     slots = tuple(_slots(core, calls, set(stepwise), steps))
-    places = collect_spatial_maps(core, _of_places(core, calls), heads)
+    places = collect_spatial_maps(core, _place_taps(core, calls), heads)
     if isinstance(core, SpatioTemporalAttention):
         notes.append("maps of places are of the queries of this core: query h beside head h of its memory")
     if not maps:
@@ -115,30 +118,24 @@ def _laid_out(core: MemoryCore[Any], calls: list[_Call], outputs: Tensor) -> Att
             "that it reads, so its maps of steps sum to 1"
         )
     temporal = np.concatenate(maps, 1)
-    rel, read, tail = _by_chunk(temporal, chunks, sum(head.kind == "window" for head in heads), relevance)
+    rel, read, tail = _by_chunk(temporal, chunks, number_of_windows, relevance)
     return Attention(tuple(heads), temporal, chunks, rel, read, tail, slots, places, outputs, tuple(notes))
 
 
-def _of_places(core: MemoryCore[Any], calls: list[_Call]) -> dict[str, list[TapCall]]:
-    """What the Taps with an axis of places heard, call by call; several shows of a call are later pieces of time."""
-    found: dict[str, list[TapCall]] = {}
-    for name in calls[0].heard:
-        axes = core.get_submodule(name).axes  # type: ignore[union-attr]
-        if axes in (NOW, NOW_AND_PAST, SAME_PLACE):
-            found[name] = [TapCall(torch.cat(call.heard[name], 2), _steps_of(core, call)) for call in calls]
-    return found
-
-
-def _steps_of(core: MemoryCore[Any], call: _Call) -> Callable[[str], np.ndarray]:
-    def steps(name: str) -> np.ndarray:
-        first, _ = core.attended_steps(call.clock)[name]
-        return first.expand(1, call.clock.shape[1], -1)[0].cpu().numpy()
-
-    return steps
+def _place_taps(core: MemoryCore[Any], calls: list[_Call]) -> dict[str, list[TapCall]]:
+    """Return the weights with an axis of places, call by call; several tensors of a call are later pieces of time."""
+    return {
+        name: [
+            TapCall(torch.cat(call.weights[name], 2), lambda window, call=call: call.window_steps(core, window))
+            for call in calls
+        ]
+        for name in calls[0].weights
+        if core.get_submodule(name).axes in (NOW, NOW_AND_PAST, SAME_PLACE)
+    }
 
 
 def _layer(name: str, names: list[str]) -> int:
-    """Number of the layer that a Tap's name says, or else its place among the names."""
+    """Return the number of the layer in a Tap's name, or else its place among the names."""
     found = re.match(r"(?:layers|blocks)\.(\d+)\.", name)
     return int(found[1]) if found else names.index(name)
 
@@ -148,14 +145,16 @@ def _nothing(core: MemoryCore[Any], has_slots: bool, has_places: bool) -> str:
     if isinstance(core, HierarchicalChunkMemory):
         return "carry_across_episodes keeps chunks of other episodes, which have no place on this one's time axis"
     if has_places:
-        return f"{name} attends to places of the present picture, not to the past; see what removing its memory does"
+        return (
+            f"{name} attends to places of the present picture, not to the past; see the effect of removing its memory"
+        )
     if has_slots:
         return f"{name} keeps slots and no single steps: it shows which slots are read and written, not which moments"
-    return f"{name} does not attend to the past; see what removing its memory does"
+    return f"{name} does not attend to the past; see the effect of removing its memory"
 
 
 def _chunks(core: MemoryCore[Any], steps: int) -> tuple[tuple[int, int], ...]:
-    """The chunks that the core completes in so many steps and may read in them; else groups of steps."""
+    """Return the chunks that the core completes in so many steps and may read in them; else groups of steps."""
     if isinstance(core, HierarchicalChunkMemory) and not core.config.carry_across_episodes:
         c = core.config
         number = int(c.chunks_after(torch.tensor(steps - 1)))
@@ -166,17 +165,17 @@ def _chunks(core: MemoryCore[Any], steps: int) -> tuple[tuple[int, int], ...]:
 
 
 def _rows(parts: list[Tensor], steps: int) -> np.ndarray:
-    """What a Tap ``b h t s`` heard in one call of one row, as ``[t, h, s]``; more rows are later pieces of time."""
+    """Convert weights ``b h t s`` of one call of one row to ``[t, h, s]``; more rows are later pieces of time."""
     joined = torch.cat([part.movedim(1, 2).flatten(0, 1) for part in parts])
     return joined[:steps].float().cpu().numpy()
 
 
 def _window(core: MemoryCore[Any], calls: list[_Call], name: str, steps: int) -> np.ndarray:
-    """``[T, h, T]`` of a Tap of single steps (or of intervals, over whose steps the weight is spread)."""
-    heads = calls[0].heard[name][0].shape[1]
+    """Return ``[T, h, T]`` of a Tap of single steps (or of intervals, over whose steps the weight is spread)."""
+    heads = calls[0].weights[name][0].shape[1]
     out = np.full((steps, heads, steps), np.nan, np.float32)
     for call in calls:
-        weights = _rows(call.heard[name], call.clock.shape[1])
+        weights = _rows(call.weights[name], call.clock.shape[1])
         places = core.attended_steps(call.clock)[name]
         first, behind = (part.expand(1, *weights.shape[::2])[0].cpu().numpy() for part in places)
         _put(out, call.start, weights, first, behind)
@@ -196,18 +195,24 @@ def _put(out: np.ndarray, start: int, weights: np.ndarray, first: np.ndarray, be
         np.add.at(out, index, share)  # several landmarks stand for one segment
 
 
+class _Relevance(NamedTuple):
+    choice: np.ndarray
+    """``[T, h, C]``, softmax over all visible chunks; equal for all heads where they share one relevance."""
+    read: np.ndarray  # bool ``[T, h, C]``
+
+
 def _chunk_heads(
     core: MemoryCore[Any], calls: list[_Call], prefix: str, steps: int, chunks: tuple[tuple[int, int], ...]
-) -> tuple[np.ndarray, "_Relevance"]:
-    """Steps inside chunks ``[T, h, T]``, weighted by the relevance that is used, and the relevance of all chunks."""
-    inside = calls[0].heard[prefix + INSIDE][0]
+) -> tuple[np.ndarray, _Relevance]:
+    """Return steps inside chunks ``[T, h, T]``, weighted by the used relevance, and the relevance of all chunks."""
+    inside = calls[0].weights[prefix + INSIDE][0]
     out = np.full((steps, inside.shape[1], steps), np.nan, np.float32)
     choice = np.full((steps, out.shape[1], len(chunks)), np.nan, np.float32)
     read = np.zeros(choice.shape, bool)
     starts = {start: number for number, (start, _) in enumerate(chunks)}
     for call in calls:
         first, behind = (part[0].cpu().numpy() for part in core.attended_steps(call.clock)[prefix + CHOICE])
-        (weights,), (used,), (all_of_them,) = (call.heard[prefix + end] for end in (INSIDE, RELEVANCE, CHOICE))
+        (weights,), (used,), (all_of_them,) = (call.weights[prefix + end] for end in (INSIDE, RELEVANCE, CHOICE))
         product = multiply_by_relevance(weights, used)[0].movedim(0, 1).float().cpu().numpy()  # t h n c
         for place in range(first.shape[-1]):
             length = int((behind - first)[:, place].max())
@@ -225,44 +230,33 @@ def _chunk_heads(
 
 
 def _of_heads(relevance: Tensor, heads: int) -> np.ndarray:
-    """Relevance that all heads share, ``[1, t, n]``, or of each, ``[1, h, t, n]``: both as ``[t, h, n]``."""
+    """Expand relevance that all heads share, ``[1, t, n]``, or of each, ``[1, h, t, n]``, to ``[t, h, n]``."""
     return relevance[0].expand(heads, *relevance.shape[-2:]).movedim(0, 1).float().cpu().numpy()
-
-
-class _Relevance(NamedTuple):
-    choice: np.ndarray
-    """``[T, h, C]``, softmax over all visible chunks; the same of all heads where they share one relevance."""
-    read: np.ndarray
-    """bool ``[T, h, C]``."""
 
 
 def _by_chunk(
     temporal: np.ndarray, chunks: tuple[tuple[int, int], ...], windows: int, relevance: list[_Relevance]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """``chunk_rel``, ``chunk_read`` and ``chunk_tail``: sums of maps for windows, relevance for chunk heads."""
-    steps = len(temporal)
-    rel = np.stack([mass_inside(temporal[:, :windows], start, stop) for start, stop in chunks], -1)
-    read = ~np.isnan(rel)
-    tail = np.zeros((steps, windows), np.float32)
-    for one in relevance:
-        rel = np.concatenate([rel, one.choice], 1)
-        read = np.concatenate([read, one.read], 1)
-        unread = np.where(one.read, 0.0, np.nan_to_num(one.choice)).sum(-1)
-        tail = np.concatenate([tail, unread.astype(np.float32)], 1)
-    return rel.astype(np.float32), read, tail
+    """Return ``chunk_rel``, ``chunk_read`` and ``chunk_tail``: sums of maps for windows, relevance for chunk heads."""
+    rel = np.stack([_mass_inside(temporal[:, :windows], start, stop) for start, stop in chunks], -1)
+    unread = [np.where(one.read, 0.0, np.nan_to_num(one.choice)).sum(-1) for one in relevance]
+    read = np.concatenate([~np.isnan(rel), *(one.read for one in relevance)], 1)
+    rel = np.concatenate([rel, *(one.choice for one in relevance)], 1)
+    tail = np.concatenate([np.zeros((len(temporal), windows)), *unread], 1)
+    return rel.astype(np.float32), read, tail.astype(np.float32)
 
 
-def mass_inside(temporal: np.ndarray, start: int, stop: int) -> np.ndarray:
-    """Mass of maps ``[..., T]`` on the steps ``start .. stop - 1``; NaN where none of them is in reach."""
+def _mass_inside(temporal: np.ndarray, start: int, stop: int) -> np.ndarray:
+    """Sum maps ``[..., T]`` over the steps ``start .. stop - 1``; NaN where none of them is in reach."""
     part = temporal[..., start:stop]
     return np.where(np.isnan(part).all(-1), np.nan, np.nansum(part, -1))
 
 
 def _slots(core: MemoryCore[Any], calls: list[_Call], stepwise: set[str], steps: int) -> list[SlotWeights]:
-    """Reads and writes of slots, of the Taps that do not hear steps of the episode."""
+    """Return reads and writes of slots, from the Taps whose places are not steps of the episode."""
     found = []
-    for name in calls[0].heard:
-        axes = core.get_submodule(name).axes  # type: ignore[union-attr]
+    for name in calls[0].weights:
+        axes = core.get_submodule(name).axes
         if name in stepwise or name.endswith((RELEVANCE, INSIDE, CHOICE)) or name.startswith("process."):
             continue
         kind = "write" if "write" in name or "erase" in name else "read"
@@ -270,7 +264,7 @@ def _slots(core: MemoryCore[Any], calls: list[_Call], stepwise: set[str], steps:
             weights = _latent_slots(core, calls, name, kind, steps)
             words = "heads x slots" if kind == "read" else "slots x steps of the chunk, when it is complete"
         else:
-            parts = [part for call in calls for part in call.heard[name]]
+            parts = [part for call in calls for part in call.weights[name]]
             if len(parts) != steps or parts[0].ndim != 3:
                 continue
             weights = torch.cat(parts).float().cpu().numpy()
@@ -280,13 +274,13 @@ def _slots(core: MemoryCore[Any], calls: list[_Call], stepwise: set[str], steps:
 
 
 def _latent_slots(core: TemporalLatentBottleneck, calls: list[_Call], name: str, kind: str, steps: int) -> np.ndarray:
-    """Cross-attention of a temporal latent bottleneck: reads ``[T, h, N]``; writes ``[T, N, K]``, NaN between them."""
+    """Return cross-attention of a temporal latent bottleneck: reads ``[T, h, N]``; writes ``[T, N, K]``, else NaN."""
     if kind == "read":
-        return np.concatenate([_rows(call.heard[name], call.clock.shape[1]) for call in calls])
+        return np.concatenate([_rows(call.weights[name], call.clock.shape[1]) for call in calls])
     c = core.config
     out = np.full((steps, c.num_slots, c.chunk_len), np.nan, np.float32)
     for call in calls:
-        for i, part in enumerate(call.heard.get(name, [])):
+        for i, part in enumerate(call.weights.get(name, [])):
             ended = call.start + (i + 1) * c.chunk_len - 1
             if ended < steps:
                 out[ended] = part[0].mean(0).float().cpu().numpy()

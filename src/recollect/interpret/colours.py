@@ -1,7 +1,7 @@
 """Colour maps of pictures and of the explorer: 17 colours each, and straight lines between them.
 
 The first three are matplotlib's, perceptually uniform; ``cividis`` looks the same to people with a colour-vision
-deficiency. ``jet`` is what the seed thesis used: only for ``style="thesis"``, because it invents edges.
+deficiency. ``jet`` is that of the seed thesis: only for ``style="thesis"``, because it shows edges that do not exist.
 """
 
 import numpy as np
@@ -16,19 +16,31 @@ STOPS = {
     "signed": "1e64dc8cb4f0f5f5f5ffbe6edc6e00",
 }
 """Colours as hexadecimal digits, one after the other, from nothing to the largest."""
-OPACITY = 0.85
-"""Of the largest number over a frame."""
+OPACITY = 0.85  # of the largest number over a frame
+PERCENTILE = 99.5  # of a map over the episode: the number of the last colour
 
 
 def colour_table(name: str) -> np.ndarray:
-    """256 colours: uint8 ``[256, 3]``."""
+    """Return 256 colours: uint8 ``[256, 3]``."""
     stops = np.frombuffer(bytes.fromhex(STOPS[name]), np.uint8).reshape(-1, 3)
     at = np.linspace(0, len(stops) - 1, 256)
     return np.stack([np.interp(at, np.arange(len(stops)), stops[:, c]) for c in range(3)], -1).round().astype(np.uint8)
 
 
+def highest(maps: np.ndarray, default: float = 1.0) -> float:
+    """Return the number at which the colours of maps end; ``default`` where they have no finite number."""
+    present = maps[np.isfinite(maps)]
+    return float(np.percentile(present, PERCENTILE)) if present.size else default
+
+
+def to_pixels(cells: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """Enlarge cells ``[p, q]`` to ``[y, x]`` pixels; cells stay rectangles."""
+    rows, columns = (np.arange(n) * m // n for n, m in zip(size, cells.shape, strict=True))
+    return cells[rows][:, columns]
+
+
 def overlay(frame: np.ndarray, weights: np.ndarray, high: float, *, name: str = "inferno") -> np.ndarray:
-    """A map over a frame that is made grey and dark; opacity follows the number, patches stay patches.
+    """Paint a map over a dark, grey frame; opacity follows the number.
 
     Args:
         frame: uint8 ``[y, x, 3]``.
@@ -39,9 +51,7 @@ def overlay(frame: np.ndarray, weights: np.ndarray, high: float, *, name: str = 
     Returns:
         uint8 ``[y, x, 3]``.
     """
-    y, x, _ = frame.shape
-    p, q = weights.shape
-    share = np.clip(np.nan_to_num(weights) / (high or 1), 0, 1)[np.arange(y) * p // y][:, np.arange(x) * q // x]
+    share = to_pixels(np.clip(np.nan_to_num(weights) / (high or 1), 0, 1), frame.shape[:2])
     grey = frame.mean(-1, keepdims=True)
     base = 0.6 * (0.3 * frame + 0.7 * grey)
     alpha = OPACITY * share[..., None] ** 0.7
@@ -50,7 +60,7 @@ def overlay(frame: np.ndarray, weights: np.ndarray, high: float, *, name: str = 
 
 
 def top_mask(frame: np.ndarray, weights: np.ndarray, share: float) -> np.ndarray:
-    """The frame with everything dark but the patches of the largest weights.
+    """Darken everything but the patches of the largest weights.
 
     Args:
         frame: uint8 ``[y, x, 3]``.
@@ -60,10 +70,8 @@ def top_mask(frame: np.ndarray, weights: np.ndarray, share: float) -> np.ndarray
     Returns:
         uint8 ``[y, x, 3]``. Source: Temporal Latent Bottleneck (Didolkar et al. 2022), figures 2 and 7.
     """
-    y, x, _ = frame.shape
-    p, q = weights.shape
     count = max(1, round(share * weights.size))
     kept = np.zeros(weights.size, bool)
     kept[np.argsort(-np.nan_to_num(weights).reshape(-1), kind="stable")[:count]] = True
-    inside = kept.reshape(p, q)[np.arange(y) * p // y][:, np.arange(x) * q // x]
+    inside = to_pixels(kept.reshape(weights.shape), frame.shape[:2])
     return np.where(inside[..., None], frame, frame // 7)

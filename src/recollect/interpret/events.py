@@ -1,10 +1,11 @@
-"""What only the world knows about an episode, as events, memory dependency pairs and objects of a record.
+"""Ground truth of the world about an episode, as events, memory dependency pairs and objects of a record.
 
 The format of the pairs is that of memory dependency pairs (p, q): at step p the decision needs what was seen at q.
 Source: AttentionTuner (arXiv 2411.07954), where people write them; here the world does.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,24 +15,17 @@ from recollect.tasks.worlds.contract import Scene, Truth, WorldSpec
 
 
 def find_events(truths: Sequence[Truth | None], rewards: np.ndarray, spec: WorldSpec, over: bool) -> tuple[Event, ...]:
-    """Runs of steps with the same ``Truth.event``, steps with a reward, and the end, in order of time.
+    """Find runs of steps with the same ``Truth.event``, steps with a reward, and the end, in order of time.
 
     Args:
-        truths: of the steps, of a world with one row; None where the world does not say.
+        truths: of the steps, of a world with one row; None where the world has none.
         rewards: ``[T]``.
         spec: of the world.
         over: whether the episode ended.
     """
-    found: list[tuple[int, int, str, str]] = []
     numbers = [-1 if truth is None else int(truth.event[0]) for truth in truths]
-    start = 0
-    for t in range(1, len(numbers) + 1):
-        if t < len(numbers) and numbers[t] == numbers[start]:
-            continue
-        if numbers[start] >= 0:
-            kind = spec.events[numbers[start]]
-            found.append((start, t, kind, kind))
-        start = t
+    named = [(start, stop, spec.events[number]) for start, stop, number in _runs(numbers) if number >= 0]
+    found = [(start, stop, kind, kind) for start, stop, kind in named]
     found += [(t, t + 1, "reward", f"reward {rewards[t]:+.3g}") for t in np.flatnonzero(rewards).tolist()]
     if over:
         found.append((len(rewards) - 1, len(rewards), "end", "end"))
@@ -41,28 +35,31 @@ def find_events(truths: Sequence[Truth | None], rewards: np.ndarray, spec: World
     )
 
 
-def find_pairs(truths: Sequence[Truth | None], steps: int) -> tuple[Pair, ...]:
-    """Which decisions depend on which steps: runs of steps with the same ``Truth.start`` and ``stop``.
+def find_pairs(truths: Sequence[Truth | None]) -> tuple[Pair, ...]:
+    """Find which decisions depend on which steps: runs of steps with the same ``Truth.start`` and ``stop``.
 
     Args:
         truths: of the steps, of a world with one row.
-        steps: of the record; what depends on later ones is left out.
     """
     keys = [(-1, -1) if truth is None else (int(truth.start[0]), int(truth.stop[0])) for truth in truths]
-    pairs: list[Pair] = []
+    return tuple(
+        Pair(query=(start, stop), key=key)
+        for start, stop, key in _runs(keys)
+        if 0 <= key[0] < key[1] <= start  # a key that is still to be seen is no memory
+    )
+
+
+def _runs(values: Sequence[Any]) -> Iterator[tuple[int, int, Any]]:
+    """Yield start, stop and value of every run of equal values."""
     start = 0
-    for t in range(1, steps + 1):
-        if t < steps and keys[t] == keys[start]:
-            continue
-        first, behind = keys[start]
-        if 0 <= first < behind <= start:  # what is still to be seen is no memory
-            pairs.append(Pair(query=(start, t), key=(first, behind)))
-        start = t
-    return tuple(pairs)
+    for t in range(1, len(values) + 1):
+        if t == len(values) or values[t] != values[start]:
+            yield start, t, values[start]
+            start = t
 
 
 def find_objects(scenes: Sequence[Scene | None], names: Sequence[str]) -> Objects | None:
-    """The things in every frame; None where the world does not say.
+    """Return the things in every frame; None where the world does not name them.
 
     Args:
         scenes: of the steps, of a world with one row.

@@ -1,9 +1,9 @@
-"""What a trained run remembers: episodes recorded, scored, and written in every form that there is.
+"""From a trained run to files: episodes recorded, scored, and written in every format.
 
     found = explore_run("runs/t-maze-hcam-seed0", "explored")
     print(found.verdict)                                   one line; explored/metrics.json has the numbers
 
-``WRITERS`` is the table of what is written: to add a form, write ``writer(record, report, folder)`` and add its line.
+``WRITERS`` is the table of formats: to add one, write ``writer(record, report, folder)`` and add its line.
 """
 
 import json
@@ -31,69 +31,51 @@ from recollect.runs.provenance import environment
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training.saved_run import load_model_and_step, require_world
 
-EPISODES = 8
-"""Episodes that are scored; the first one is shown."""
+EPISODES = 8  # episodes that are scored; the first one is shown
 
 Writer = Callable[[EpisodeRecord, Report, Path], Path]
-"""Writes one file about an episode and the report of all of them into a folder, and says which."""
+"""Writes one file about an episode, with the report of all episodes, into a folder, and returns its path."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exploration:
-    """What was found out about a run."""
+    """Recorded episodes of a run, their report and the files about them."""
 
     episodes: list[LiveEpisode]
     report: Report
-    files: dict[str, Path]
-    """By the keys of :data:`WRITERS`; ``live`` where it was asked for."""
+    files: dict[str, Path]  # by the keys of :data:`WRITERS`; ``live`` where it was requested
 
     @property
     def verdict(self) -> str:
-        """One line."""
+        """The report in one line."""
         return self.report.verdict
 
 
 def write_metrics(record: EpisodeRecord, report: Report, folder: Path) -> Path:
-    """``metrics.json``: the report, the episode that is shown, and where all of it comes from."""
+    """Write ``metrics.json``: the report, the shown episode, and the provenance of both."""
     path = folder / "metrics.json"
     data = {"report": report.to_json(), "episode": without_nan(asdict(record.info)), "environment": environment()}
     write_atomically(path, json.dumps(data, indent=1) + "\n")
     return path
 
 
-def write_explorer(record: EpisodeRecord, report: Report, folder: Path) -> Path:
-    """``explorer.html``: the memory explorer."""
-    return write_html(record, report, folder / "explorer.html")[0]
-
-
-def write_film(record: EpisodeRecord, report: Report, folder: Path) -> Path:
-    """``episode.mp4``."""
-    return write_movie(record, folder / "episode.mp4")
-
-
-def write_recording(record: EpisodeRecord, report: Report, folder: Path) -> Path:
-    """``episode.rrd``, for rerun."""
-    return write_rerun(record, folder / "episode.rrd", report)
-
-
 WRITERS: dict[str, Writer] = {
     "metrics": write_metrics,
-    "explorer": write_explorer,
-    "movie": write_film,
-    "rerun": write_recording,
+    "explorer": lambda record, report, folder: write_html(record, report, folder / "explorer.html")[0],
+    "movie": lambda record, _, folder: write_movie(record, folder / "episode.mp4"),
+    "rerun": lambda record, report, folder: write_rerun(record, folder / "episode.rrd", report),
 }
-ASKED_FOR = ("rerun",)
-"""Writers that write only when they are named."""
+ON_REQUEST = ("rerun",)  # writers that write only when they are named
 
 
 def available_writers() -> tuple[str, ...]:
-    """Keys of the writers of every report whose extras are installed: a movie wants ``video``."""
+    """List the writers of every exploration whose extras are installed: a movie needs ``video``."""
     movies = all(find_spec(package) for package in ("imageio", "imageio_ffmpeg", "PIL"))
-    return tuple(name for name in WRITERS if name not in ASKED_FOR and (name != "movie" or movies))
+    return tuple(name for name in WRITERS if name not in ON_REQUEST and (name != "movie" or movies))
 
 
 def output_folders(out: Path, directories: Sequence[Path]) -> list[Path]:
-    """A folder for each run: ``out`` for a single one, else one in it, under the end of the run's path.
+    """Return a folder for each run: ``out`` for a single one, else one in it, under the end of the run's path.
 
     Raises:
         ValueError: a run is named twice.
@@ -111,7 +93,7 @@ def output_folders(out: Path, directories: Sequence[Path]) -> list[Path]:
 
 
 def write_comparison(explored: Sequence[Exploration], folder: str | PathLike[str]) -> Path:
-    """``compare.html``: the shown episodes of two runs on one cursor."""
+    """Write ``compare.html``: the shown episodes of two runs with a shared time cursor."""
     episodes, reports = [one.episodes[0] for one in explored], [one.report for one in explored]
     return write_html(episodes, reports, Path(folder) / "compare.html")[0]
 
@@ -127,7 +109,7 @@ def record_run(
     best: bool = False,
     trust: bool = False,
 ) -> list[LiveEpisode]:
-    """Fresh episodes of the newest checkpoint of a run, with what removing each chunk of memory does.
+    """Record fresh episodes of the newest checkpoint of a run, with the effects of removing each chunk of memory.
 
     Args:
         directory: of the run.
@@ -175,7 +157,7 @@ def _require_live(
     trust: bool = False,
     **_: Any,
 ) -> None:
-    """Look whether there can be a live page before anything is fetched or recorded."""
+    """Check that there can be a live page before anything is fetched or recorded."""
     config = require_world(directory, "can be explored", trust=trust)
     agent, _step = load_model_and_step(config, directory, best=best)
     require_live(agent, config.trained_on if world is None else world)
@@ -188,38 +170,36 @@ def explore_run(
     writers: Sequence[str] | None = None,
     live: bool = False,
     runtime: str | PathLike[str] | None = None,
-    **how: Any,
+    **options: Any,
 ) -> Exploration:
     """Record, score and write.
 
     Args:
         directory: of the run.
-        folder: gets the files; made if it is not there.
-        writers: keys of :data:`WRITERS`; None for all whose extras are installed, but those of :data:`ASKED_FOR`.
+        folder: receives the files; made if it does not exist.
+        writers: keys of :data:`WRITERS`; None for all whose extras are installed, except :data:`ON_REQUEST`.
         live: write ``live.html`` too, the agent itself in a page; see :mod:`recollect.interpret.live`.
-        runtime: onnxruntime-web for it: folder or archive; None looks for it, and asks npm.
-        how: for :func:`record_run`.
+        runtime: onnxruntime-web for it: folder or archive; None looks in the cache, then runs npm.
+        options: of :func:`record_run`.
 
     Raises:
         ValueError: as :func:`record_run`; with ``live`` also as :func:`~recollect.interpret.live.write_live`.
             Also a folder that cannot be made.
     """
     writers = available_writers() if writers is None else writers
-    require(live or runtime is None, "runtime", str(runtime), "it is of the live page, ask for that too (--live)")
+    require(live or runtime is None, "runtime", str(runtime), "only the live page needs it, request that too (--live)")
     if "rerun" in writers:
         require_rerun()
     folder = Path(folder)
     with path_errors("out", folder, "made"):  # before anything is computed
         folder.mkdir(parents=True, exist_ok=True)
     if live:
-        _require_live(directory, **how)
+        _require_live(directory, **options)
     engine = find_runtime(None if runtime is None else Path(runtime)) if live else None
-    episodes = record_run(directory, **how)
-    shown = episodes[0]
-    report = score_with_controls(episodes)
-    files = {name: WRITERS[name](episodes[0], report, folder) for name in writers}
+    episodes = record_run(directory, **options)
+    shown, report = episodes[0], score_with_controls(episodes)
+    files = {name: WRITERS[name](shown, report, folder) for name in writers}
     if engine is not None:
-        files["live"] = write_live(
-            shown.agent, shown.world, folder / "live.html", runtime=engine, seed=int(how.get("seed", 0))
-        )
+        seed = int(options.get("seed", 0))
+        files["live"] = write_live(shown.agent, shown.world, folder / "live.html", runtime=engine, seed=seed)
     return Exploration(episodes=episodes, report=report, files=files)

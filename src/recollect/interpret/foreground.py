@@ -1,12 +1,12 @@
-"""Does attention find the foreground? Numbers for what figures 2 and 7 of the bottleneck's paper show.
+"""Does attention find the foreground? Numbers for the examples in figures 2 and 7 of the bottleneck's paper.
 
     overlap     IoU of the patches with the largest weights (20, 30, 40, 50 % of them) and the foreground's pixels
     pointing    the patch with the largest weight has its middle on the foreground, or ``NEAR`` pixels from it
 
-Every number has two controls: ``chance`` is what as many patches would score that are drawn by lot (of the overlap:
-with the common area of the mean draw, which is a little less than the mean overlap), and ``static`` what one map would
-score that is the same for all pictures, the mean of the model's own. Whose attention: the encoder's
-``summary_attention``, what its answer is read from.
+Every number has two controls: ``chance`` is the score of as many randomly drawn patches (of the overlap: with the
+common area of the mean draw, which is a little less than the mean overlap), and ``static`` the score of one map for all
+pictures, the mean of the model's own. The attention is the encoder's ``summary_attention``, from which its answer is
+read.
 
 Source: Didolkar et al. 2022, section 3.1 and figures 2 and 7, which show examples where these are numbers; Zhang et
 al., Top-down neural attention by excitation backprop (2016), for the pointing game.
@@ -14,6 +14,7 @@ al., Top-down neural attention by excitation backprop (2016), for the pointing g
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,8 +30,7 @@ from recollect.interpret.pointing import NEAR
 from recollect.layers.positions import patches
 from recollect.tasks.images.contract import ImageTask, normalize
 
-SHARES = (0.2, 0.3, 0.4, 0.5)
-"""Of the patches, as in figure 7."""
+SHARES = (0.2, 0.3, 0.4, 0.5)  # of the patches, as in figure 7
 BATCH_SIZE = 64
 
 
@@ -38,25 +38,23 @@ BATCH_SIZE = 64
 class ForegroundScore(Score):
     """How well attention finds the foreground."""
 
-    static: float
-    """What one map for all pictures scores: the mean of the model's own."""
-    rows: list[float]
-    """Score of each picture."""
+    static: float  # score of one map for all pictures: the mean of the model's own
+    rows: list[float]  # score of each picture
 
     def metrics(self) -> dict[str, float]:
-        """Score, interval and both controls."""
+        """Return score, interval and both controls."""
         return {name: getattr(self, name) for name in ("score", "low", "high", "chance", "static")}
 
     def to_json(self) -> dict[str, Any]:
-        """Those of :meth:`metrics`, and the number of pictures."""
+        """Return :meth:`metrics` and the number of pictures."""
         return {**self.metrics(), "rows": len(self.rows)}
 
     def by_row(self) -> tuple[list[float], list[int]]:
-        """Score of each picture."""
+        """Return the score of each picture, and how many pictures it stands for."""
         return self.rows, [1] * len(self.rows)
 
     def describe(self) -> str:
-        """One line for a person."""
+        """Return one line for a person."""
         return f"{self.score:.4f} ({self.interval()}chance {self.chance:.4f}, one map for all {self.static:.4f})"
 
 
@@ -64,15 +62,12 @@ class ForegroundScore(Score):
 class ForegroundOverlap:
     """Measure of a model: IoU of the most attended patches and the foreground."""
 
-    share: float
-    """Of the patches."""
+    share: float  # of the patches
 
     def __call__(self, agent: SequenceClassifier, where: ImageTask, *, samples: int, seed: int) -> ForegroundScore:
-        """See :func:`evaluate_attention`."""
+        """Apply :func:`evaluate_attention`."""
         require(0 < self.share <= 1, "share", self.share, "give a share above 0 and up to 1")
-        return evaluate_attention(
-            agent, where, lambda maps, seen: overlap(maps, seen, self.share), samples=samples, seed=seed
-        )
+        return evaluate_attention(agent, where, partial(overlap, share=self.share), samples=samples, seed=seed)
 
 
 @dataclass(frozen=True)
@@ -80,17 +75,15 @@ class ForegroundPointing:
     """Measure of a model: is the most attended patch on the foreground?"""
 
     def __call__(self, agent: SequenceClassifier, where: ImageTask, *, samples: int, seed: int) -> ForegroundScore:
-        """See :func:`evaluate_attention`."""
+        """Apply :func:`evaluate_attention`."""
         return evaluate_attention(agent, where, pointing, samples=samples, seed=seed)
 
 
 class PatchScores(NamedTuple):
-    """What a measure says of b pictures."""
+    """Scores of b pictures."""
 
-    scores: Tensor
-    """``[b]``."""
-    chance: Tensor
-    """``[b]``: of as many patches, drawn by lot."""
+    scores: Tensor  # ``[b]``
+    chance: Tensor  # ``[b]``: of as many randomly drawn patches
 
 
 def evaluate_attention(
@@ -101,7 +94,7 @@ def evaluate_attention(
     samples: int,
     seed: int,
 ) -> ForegroundScore:
-    """Look at pictures, and measure what is attended to.
+    """Measure the attention of a model on fresh pictures.
 
     Args:
         agent: its encoder has a ``summary_attention``.
@@ -111,11 +104,11 @@ def evaluate_attention(
         seed: of the pictures.
 
     Raises:
-        ValueError: nobody knows the foreground of these pictures, or there are none.
+        ValueError: the foreground of these pictures is not known, or there are none.
     """
-    maps, seen = attention_to_patches(agent, where, samples=samples, seed=seed)
-    scores, chance = measure(maps, seen)
-    static = measure(maps.mean(0).expand_as(maps), seen).scores
+    maps, foreground = attention_to_patches(agent, where, samples=samples, seed=seed)
+    scores, chance = measure(maps, foreground)
+    static = measure(maps.mean(0).expand_as(maps), foreground).scores
     rows = scores.double().numpy()
     low, high = confidence_interval(rows, np.ones(len(rows)))
     means = {"score": float(rows.mean()), "chance": float(chance.mean()), "static": float(static.mean())}
@@ -126,55 +119,50 @@ def evaluate_attention(
 def attention_to_patches(
     agent: SequenceClassifier, where: ImageTask, *, samples: int, seed: int
 ) -> tuple[Tensor, Tensor]:
-    """Attention ``[b, n]`` to the patches of pictures, and their foregrounds ``[b, y, x]``, on the CPU."""
-    require(samples >= 1, "samples", samples, "look at one picture at least")
-    generator, maps, seen = torch.Generator().manual_seed(seed), [], []
+    """Return attention ``[b, n]`` to the patches of pictures, and their foregrounds ``[b, y, x]``, on the CPU."""
+    require(samples >= 1, "samples", samples, "give at least one picture")
+    generator, maps, foregrounds = torch.Generator().manual_seed(seed), [], []
     device, was_training = next(agent.parameters()).device, agent.training
     agent.eval()
     try:
         for pictures in where.picture_batches(samples, BATCH_SIZE, generator):
             if pictures.foreground is None:
-                raise ValueError(f"{type(where).__name__}: nobody knows the foreground of these pictures: take Shapes")
+                raise ValueError(f"{type(where).__name__}: the foreground of these pictures is unknown: take Shapes")
             inputs = patches(normalize(pictures.images), where.patch)
             maps.append(agent.summary_attention(inputs.to(device)).float().cpu())
-            seen.append(pictures.foreground)
+            foregrounds.append(pictures.foreground)
     finally:
         agent.train(was_training)
-    return torch.cat(maps), torch.cat(seen)
+    return torch.cat(maps), torch.cat(foregrounds)
 
 
-def overlap(maps: Tensor, seen: Tensor, share: float) -> PatchScores:
-    """IoU of the patches with the largest weights and the foreground.
+def overlap(maps: Tensor, foreground: Tensor, share: float) -> PatchScores:
+    """Return the IoU of the patches with the largest weights and the foreground.
 
     Args:
         maps: weights ``[b, n]`` of the patches of a square grid.
-        seen: foreground, bool ``[b, y, x]``.
+        foreground: bool ``[b, y, x]``.
         share: of the patches that are taken, at least one.
     """
     count = max(1, round(share * maps.shape[1]))
     order = maps.argsort(dim=1, descending=True, stable=True)
     chosen = torch.zeros_like(maps, dtype=torch.bool).scatter(1, order[:, :count], True)
-    inside = _per_patch(seen, maps.shape[1])  # foreground's share of each patch
-    common, foreground = (inside * chosen).sum(1), inside.sum(1)
-    by_lot = foreground * count / maps.shape[1]
-    return PatchScores(common / (count + foreground - common), by_lot / (count + foreground - by_lot))
+    side = round(maps.shape[1] ** 0.5)
+    inside = F.avg_pool2d(foreground[:, None].float(), foreground.shape[1] // side).flatten(1)  # share of each patch
+    common, total = (inside * chosen).sum(1), inside.sum(1)
+    by_chance = total * count / maps.shape[1]
+    return PatchScores(common / (count + total - common), by_chance / (count + total - by_chance))
 
 
-def pointing(maps: Tensor, seen: Tensor) -> PatchScores:
-    """Whether the middle of the patch with the largest weight lies on the foreground, or near it.
+def pointing(maps: Tensor, foreground: Tensor) -> PatchScores:
+    """Return whether the middle of the patch with the largest weight is on the foreground, or near it.
 
     Args:
         maps: weights ``[b, n]`` of the patches of a square grid.
-        seen: foreground, bool ``[b, y, x]``.
+        foreground: bool ``[b, y, x]``.
     """
-    near = F.max_pool2d(seen[:, None].float(), 2 * NEAR + 1, stride=1, padding=NEAR)[:, 0]
-    side, size = round(maps.shape[1] ** 0.5), seen.shape[1]
+    near = F.max_pool2d(foreground[:, None].float(), 2 * NEAR + 1, stride=1, padding=NEAR)[:, 0]
+    side, size = round(maps.shape[1] ** 0.5), foreground.shape[1]
     middles = ((torch.arange(side) + 0.5) * size / side).long().clamp(max=size - 1)
     hits = near[:, middles][:, :, middles].flatten(1)  # b n
     return PatchScores(hits.gather(1, maps.argmax(1, keepdim=True))[:, 0], hits.mean(1))
-
-
-def _per_patch(seen: Tensor, number: int) -> Tensor:
-    """Share of each patch's pixels: ``[b, y, x] -> [b, n]``."""
-    side = round(number**0.5)
-    return F.avg_pool2d(seen[:, None].float(), seen.shape[1] // side).flatten(1)

@@ -1,4 +1,4 @@
-"""What the explorer says in words about a record: title, outcome, events, heads, and whether to believe the picture."""
+"""Texts and small tables of an explorer page: title, outcome, events, heads, and the checks of its picture."""
 
 import math
 from collections.abc import Mapping
@@ -9,8 +9,7 @@ import numpy as np
 from recollect.interpret.packing import Packed
 from recollect.interpret.record import EpisodeRecord, Event, Head
 
-LEAST_SCALE = 0.01
-"""Nats: smaller effects have smaller bars, even where there is nothing larger."""
+LEAST_SCALE = 0.01  # nats: smaller effects have smaller bars, even where there is nothing larger
 FIRST = (
     "recall@1",
     "mass on key",
@@ -25,7 +24,7 @@ FIRST = (
     "recall-success coupling",
     "attended and used, Pearson",
 )
-"""How the names of measures begin that stand before the others: found, used, followed, enough, on the things."""
+"""Beginnings of the names of measures that are listed first."""
 SHOWN_FIRST = 7
 SHARES = (
     "recall@",
@@ -39,83 +38,77 @@ SHARES = (
     "memory swap",
     "success with",
 )
-"""How the names of measures begin that are shares of one; they are shown in percent."""
+"""Beginnings of the names of measures that are shares of one; they are shown in percent."""
+PLAIN_NAMES = {"heard as acted": "recorded pass acts alike"}
+"""Names of gates on the page, where they differ from those in files."""
 
 
 def describe(record: EpisodeRecord, report: Mapping[str, Any] | None, packed: Packed) -> dict[str, Any]:
-    """The words and small tables of a page's header, as JSON data without NaN."""
+    """Return the texts and small tables of a record on a page, as JSON data without NaN."""
     info = record.info
     labels = {head["name"]: head["label"] for head in (report or {}).get("heads", ())}
     kept = range(len(record.heads)) if packed.plan.heads is None else packed.plan.heads
     heads = [record.heads[number] for number in kept]
-    trained = (
-        ""
-        if info.checkpoint_step is None
-        else f", {format(info.checkpoint_step, ',').replace(',', ' ')} training steps"
-    )
-    removal = record.removal
-    notes = [f"left out to fit: {words}" for words in packed.dropped] + list(info.notes)
+    step = info.checkpoint_step
+    trained = "" if step is None else f", {format(step, ',').replace(',', ' ')} training steps"
+    version = f", recollect {info.version}" if info.version else ""
+    removal, dropped = record.removal, packed.dropped
+    notes = [f"left out to fit: {words}" for words in dropped] + list(info.notes)
     notes += [f"{name}: {text}" for name, text in info.provenance.items()]
     return {
         "T": record.num_steps,
         "title": f"{info.task}, {info.core}",
         "name": f"{info.core}{trained}, seed {info.seed}",
         "about": f"{record.num_steps} steps, return {info.total_reward:.3g}, {info.agent}{trained}, seed {info.seed}"
-        + (f", recollect {info.version}" if info.version else ""),
+        f"{version}",
         "outcome": _outcome(record),
         "provenance": dict(info.provenance),
         "notes": notes,
-        "noted": _counted(len(packed.dropped), "thing left out to fit", "things left out to fit")
-        if packed.dropped
-        else _counted(len(notes), "note", "notes"),
-        "dropped": packed.dropped,
+        "noted": _count(len(dropped), "part", " left out to fit") if dropped else _count(len(notes), "note"),
+        "dropped": dropped,
         "over": bool(record.done[-1]),
         "actions": list(record.actions),
         "discrete": record.discrete,
         "heads": [
-            {"layer": head.layer, "head": head.head, "kind": head.kind, "name": display_name(record, head)}
+            {"layer": head.layer, "head": head.head, "kind": head.kind, "name": _display_name(record, head)}
             | {"label": labels.get(head.name)}
             for head in heads
         ],
         "nothing": f"this core keeps no attention to show; {'; '.join(info.notes) or 'see the notes'}.",
         "chunks": [list(chunk) for chunk in record.chunks],
         "events": [_event(record, event) for event in sorted(record.events, key=lambda event: event.t)],
-        "kinds": list(dict.fromkeys(event.label for event in _blocks(record))),
+        "kinds": list(dict.fromkeys(event.label for event in record.blocks)),
         "pairs": [{"query": list(pair.query), "key": list(pair.key)} for pair in record.pairs],
         "marks": bookmarks(record),
         "opening": opening(record, list(kept)),
         "removal": None if removal is None else {"unit": removal.unit, "method": removal.method},
-        "effectScale": _effect_scale(record),
+        # No effect is enlarged to look like a large one.
+        "effectScale": LEAST_SCALE if removal is None else float(np.nan_to_num(removal.kl).max(initial=LEAST_SCALE)),
         "saliencies": [{"method": one.method, "target": one.target, "stride": one.stride} for one in record.saliency],
         "slots": [{"name": one.name, "kind": one.kind, "axes": one.axes} for one in record.slots],
         "places": None if record.spacetime is None else list(record.spacetime.grid),
-        "trust": trust_rows(report, {head.name: display_name(record, head) for head in record.heads}),
+        "trust": trust_rows(report, {head.name: _display_name(record, head) for head in record.heads}),
         "verdict": (report or {}).get("verdict", ""),
         "report": report,
     }
 
 
-def _effect_scale(record: EpisodeRecord) -> float:
-    """Nats at which the bars of effects end: the largest of the episode, but no effect is blown up to look like one."""
-    return LEAST_SCALE if record.removal is None else float(np.nan_to_num(record.removal.kl).max(initial=LEAST_SCALE))
+def _count(number: int, noun: str, rest: str = "") -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}{rest}"
 
 
-def _counted(number: int, one: str, more: str) -> str:
-    return f"{number} {one if number == 1 else more}"
-
-
-def display_name(record: EpisodeRecord, head: Head) -> str:
-    """Name of a head without what all heads share."""
+def _display_name(record: EpisodeRecord, head: Head) -> str:
+    """Return the name of a head, without its layer where there is only one."""
     layer = f"layer {head.layer + 1} "
     only = len({one.layer for one in record.heads}) == 1
     return head.name.removeprefix(layer) if only else head.name
 
 
 def bookmarks(record: EpisodeRecord) -> list[dict[str, Any]]:
-    """Steps worth a look: the largest surprises of the value, effects of memory, and jumps of recall; three of each."""
+    """List notable steps: the largest surprises of the value, effects of memory, and jumps of recall; three of each."""
     value = record.value.astype(np.float64)
     ahead = value.copy()
-    ahead[-1] *= not record.terminated  # what an agent expects behind the end is no promise that could be broken
+    ahead[-1] *= not record.terminated  # a value behind the end is no prediction that could fail
     scores = {"surprise of the value": np.append(np.abs(record.reward[1:] + ahead[1:] - value[:-1]), 0)}
     if record.removal is not None:
         scores["memory matters"] = np.nan_to_num(record.removal.kl).max(1, initial=0)
@@ -130,40 +123,35 @@ def bookmarks(record: EpisodeRecord) -> list[dict[str, Any]]:
     return [{"t": step, "why": found[step]} for step in sorted(found)]
 
 
-def alignment(first: EpisodeRecord, second: EpisodeRecord) -> list[tuple[int, int]]:
-    """Steps of two episodes that belong together: begin and end of events of the same kind, counted by kind."""
+def align(first: EpisodeRecord, second: EpisodeRecord) -> list[tuple[int, int]]:
+    """Pair the steps of two episodes: begin and end of events of the same kind, counted by kind."""
     knots = [(0, 0)]
-    seen: dict[str, int] = {}
-    for event in _blocks(first):
-        number = seen[event.kind] = seen.get(event.kind, -1) + 1
-        twins = [one for one in _blocks(second) if one.kind == event.kind]
+    counts: dict[str, int] = {}
+    for event in first.blocks:
+        number = counts[event.kind] = counts.get(event.kind, -1) + 1
+        twins = [one for one in second.blocks if one.kind == event.kind]
         if number < len(twins) and event.t >= knots[-1][0] and twins[number].t >= knots[-1][1]:
             knots += [(event.t, twins[number].t), (event.t1, twins[number].t1)]
     return [*knots, (max(first.num_steps, knots[-1][0]), max(second.num_steps, knots[-1][1]))]
 
 
-def _blocks(record: EpisodeRecord) -> list[Event]:
-    """Events that last, which the timeline draws as blocks."""
-    return [event for event in record.events if event.kind not in ("reward", "end")]
-
-
 def opening(record: EpisodeRecord, heads: list[int]) -> dict[str, int]:
-    """Where the page opens: the step of the last question and the head that answers it best, else the largest effect.
+    """Return the first shown step and head: the last question and its best head, else the largest effect.
 
     The number of the head is its place among ``heads``.
     """
     temporal, removal = record.temporal, record.removal
     steps = record.num_steps
-    asked = [pair for pair in record.pairs if pair.query[0] < steps]
+    questions = [pair for pair in record.pairs if pair.query[0] < steps]
     step = steps - 1
-    if asked:
-        step = min((asked[-1].query[0] + asked[-1].query[1]) // 2, steps - 1)
+    if questions:
+        step = min((questions[-1].query[0] + questions[-1].query[1]) // 2, steps - 1)
     elif removal is not None and np.isfinite(removal.kl).any():
         step = int(np.nan_to_num(removal.kl, nan=-1.0).max(1).argmax())
     if temporal is None or not heads:
         return {"step": step, "head": 0}
-    if asked:
-        worth = [np.nansum(temporal[step, head, slice(*asked[-1].key)]) for head in heads]
+    if questions:
+        worth = [np.nansum(temporal[step, head, slice(*questions[-1].key)]) for head in heads]
     else:
         chunked = [float(record.heads[head].kind == "chunks") for head in heads]
         past = np.nan_to_num(temporal[step][heads][:, : max(step - 8, 0)])
@@ -172,7 +160,7 @@ def opening(record: EpisodeRecord, heads: list[int]) -> dict[str, int]:
 
 
 def trust_rows(report: Mapping[str, Any] | None, names: Mapping[str, str]) -> list[dict[str, str]]:
-    """Rows of "Can this picture be believed?": failed checks first, every number beside its control.
+    """Return rows of "Can this picture be believed?": failed checks first, every number beside its control.
 
     Args:
         report: of :func:`~recollect.interpret.score.score`, as JSON data.
@@ -182,7 +170,7 @@ def trust_rows(report: Mapping[str, Any] | None, names: Mapping[str, str]) -> li
         return []
     gates = [
         {
-            "name": gate["name"],
+            "name": PLAIN_NAMES.get(gate["name"], gate["name"]),
             "value": "",
             "control": "" if gate["passed"] is not None else "not tried",
             "verdict": {True: "pass", False: "fail", None: ""}[gate["passed"]],
@@ -207,25 +195,24 @@ def trust_rows(report: Mapping[str, Any] | None, names: Mapping[str, str]) -> li
 
 def _trust_row(metric: Mapping[str, Any]) -> dict[str, str]:
     share = metric["name"].startswith(SHARES)
-    low, high, chance = metric.get("low"), metric.get("high"), metric.get("chance")
-    interval = "" if _unknown(low) else f"; 95 % interval {_number(low, share)} to {_number(high, share)}"
+    value, low, high, chance = (_number(metric.get(part), share) for part in ("value", "low", "high", "chance"))
+    interval = "" if low == UNKNOWN else f"; 95 % interval {low} to {high}"
     unit = metric.get("unit", "")
     return {
         "name": metric["name"],
-        "value": _number(metric["value"], share) + (f" {unit}" if unit else ""),
-        "control": "–" if _unknown(chance) else f"{metric.get('against', 'chance')} {_number(chance, share)}",
+        "value": value + (f" {unit}" if unit else ""),
+        "control": UNKNOWN if chance == UNKNOWN else f"{metric.get('against', 'chance')} {chance}",
         "verdict": "",
         "note": f"n = {metric.get('number', 0)}{interval}",
     }
 
 
-def _unknown(number: float | None) -> bool:
-    return number is None or math.isnan(number)
+UNKNOWN = "–"
 
 
 def _number(number: float | None, share: bool) -> str:
     if number is None or math.isnan(number):
-        return "–"
+        return UNKNOWN
     return f"{100 * number:.0f} %" if share else f"{number:.2f}"
 
 
@@ -237,8 +224,6 @@ def _outcome(record: EpisodeRecord) -> dict[str, str]:
 
 
 def _event(record: EpisodeRecord, event: Event) -> dict[str, Any]:
-    asks = any(event.t < pair.query[1] and pair.query[0] < event.t1 for pair in record.pairs)
-    block = event in _blocks(record)
-    return {
-        "t": event.t, "t1": event.t1, "kind": event.kind, "label": event.label, "query": asks and block, "block": block,
-    }  # fmt: skip
+    block = event in record.blocks
+    query = block and any(event.t < pair.query[1] and pair.query[0] < event.t1 for pair in record.pairs)
+    return {"t": event.t, "t1": event.t1, "kind": event.kind, "label": event.label, "query": query, "block": block}

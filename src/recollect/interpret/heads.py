@@ -1,4 +1,4 @@
-"""What kind of head is it? Numbers that need no ground truth, and a label of one word.
+"""What kind of head is it? Numbers without ground truth, and a label of one word.
 
     lag-only share      how much of the attention its mean profile by lag explains: 1 is a constant offset or recency
     place share         the same for its mean profile by absolute step, over episodes whose keys differ
@@ -8,9 +8,9 @@
     neighbours          of two recalls in a row of different chunks, how often are the chunks neighbours
     staticness          of spatial maps: 1 - mean total variation between steps at which the picture changed
 
-Both shares are ``1 - sum (a - profile)^2 / sum (a - uniform)^2``, at least 0, over what is in reach.
+Both shares are ``1 - sum (a - profile)^2 / sum (a - uniform)^2``, at least 0, over the steps in reach.
 
-Labels, the first that holds: ``diffuse`` (effective number at least 0.7 of what is in reach), ``recency`` and
+Labels, the first that holds: ``diffuse`` (effective number at least 0.7 of the steps in reach), ``recency`` and
 ``offset n`` (lag-only share at least 0.7; the profile peaks at lag n, at most 2 is recency), ``static`` (place share at
 least 0.7, in episodes with different keys), else ``content``.
 """
@@ -19,49 +19,52 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from recollect.interpret.recall import Ratio, decisions, roc_auc
+from recollect.interpret.recall import decisions, roc_auc
 from recollect.interpret.record import EpisodeRecord
+from recollect.interpret.report import Samples
 
-FEW = 8
-"""Steps in reach below which a row says nothing about the kind of a head; decisions that are too few to judge by."""
+FEW = 8  # rows with fewer steps in reach, and fewer decisions than this, do not show the kind of a head
 DIFFUSE = 0.7
 EXPLAINED = 0.7
-NEAR = 2
-"""Largest lag that counts as recency."""
+NEAR = 2  # largest lag that counts as recency
 
 
 def rows_of(record: EpisodeRecord, head: int) -> tuple[np.ndarray, np.ndarray]:
-    """Steps ``[n]`` by which a head is judged, and its maps there ``[n, T]``, normalised, NaN out of reach.
+    """Return the steps ``[n]`` by which a head is judged, and its normalised maps ``[n, T]``, NaN out of reach.
 
-    Decision steps, where there are enough; else all that have enough in reach.
+    These are decision steps, where there are enough; else all that have enough in reach.
     """
     assert record.temporal is not None
     rows = record.temporal[:, head].astype(np.float64)
     total = np.nansum(rows, -1)
     usable = ((~np.isnan(rows)).sum(-1) >= FEW) & (total > 0)
-    asked = [decision.t for decision in decisions(record) if usable[decision.t]]
-    steps = np.array(asked if len(asked) >= FEW else np.flatnonzero(usable), int)
+    deciding = [decision.t for decision in decisions(record) if usable[decision.t]]
+    steps = np.array(deciding if len(deciding) >= FEW else np.flatnonzero(usable), int)
     return steps, rows[steps] / np.maximum(total[steps], 1e-12)[:, None]
 
 
+def _mean_profile(rows: np.ndarray) -> np.ndarray:
+    """Average rows ``[n, T]`` over those that reach each place; NaN where none does."""
+    number = (~np.isnan(rows)).sum(0)
+    return np.where(number > 0, np.nansum(rows, 0) / np.maximum(number, 1), np.nan)
+
+
 def lag_profile(steps: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Mean weight by lag ``[T]``, over steps that reach it; NaN where none does."""
-    lagged = _by_lag(steps, rows)
-    number = (~np.isnan(lagged)).sum(0)
-    return np.where(number > 0, np.nansum(lagged, 0) / np.maximum(number, 1), np.nan)
+    """Return the mean weight by lag ``[T]``, over steps that reach it; NaN where none does."""
+    return _mean_profile(_by_lag(steps, rows))
 
 
 def _by_lag(steps: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """``[n, T]`` by absolute step to ``[n, T]`` by lag."""
+    """Convert ``[n, T]`` by absolute step to ``[n, T]`` by lag."""
     lags = np.arange(rows.shape[1])
     places = steps[:, None] - lags
     return np.where(places >= 0, np.take_along_axis(rows, np.maximum(places, 0), 1), np.nan)
 
 
 def lag_only_share(steps: np.ndarray, rows: np.ndarray) -> float:
-    """R^2 of the mean profile by lag; NaN without rows."""
+    """Return R^2 of the mean profile by lag; NaN without rows."""
     lagged = _by_lag(steps, rows)
-    return _explained(lagged, lag_profile(steps, rows)) if len(steps) else float("nan")
+    return _explained(lagged, _mean_profile(lagged)) if len(steps) else float("nan")
 
 
 def _explained(rows: np.ndarray, profile: np.ndarray) -> float:
@@ -72,33 +75,34 @@ def _explained(rows: np.ndarray, profile: np.ndarray) -> float:
     return max(0.0, 1 - float(np.nansum((rows - profile) ** 2) / spread))
 
 
+def _padded(rows: np.ndarray, length: int) -> np.ndarray:
+    padding = [(0, 0)] * (rows.ndim - 1) + [(0, length - rows.shape[-1])]
+    return np.pad(rows, padding, constant_values=np.nan)
+
+
 def place_share(records: Sequence[EpisodeRecord], head: int) -> float:
-    """R^2 of the mean profile by absolute step over all episodes; NaN unless their keys differ."""
+    """Return R^2 of the mean profile by absolute step over all episodes; NaN unless their keys differ."""
     if len({decision.key for record in records for decision in decisions(record)}) < 2:
         return float("nan")
     longest = max(record.num_steps for record in records)
-    parts = [rows_of(record, head)[1] for record in records]
-    rows = np.concatenate([np.pad(p, ((0, 0), (0, longest - p.shape[1])), constant_values=np.nan) for p in parts])
-    if not len(rows):
-        return float("nan")
-    number = (~np.isnan(rows)).sum(0)
-    return _explained(rows, np.where(number > 0, np.nansum(rows, 0) / np.maximum(number, 1), np.nan))
+    rows = np.concatenate([_padded(rows_of(record, head)[1], longest) for record in records])
+    return _explained(rows, _mean_profile(rows)) if len(rows) else float("nan")
 
 
 def span90(steps: np.ndarray, rows: np.ndarray) -> float:
-    """Mean number of steps back, the present one included, that hold 90 % of the mass."""
+    """Return the mean number of steps back, the present one included, that hold 90 % of the mass."""
     held = np.nancumsum(_by_lag(steps, rows), -1)
     return float((held < 0.9).sum(-1).mean() + 1) if len(steps) else float("nan")
 
 
 def effective_number(rows: np.ndarray) -> float:
-    """Mean of exp(entropy)."""
+    """Return the mean of exp(entropy)."""
     logs = np.log(np.where(np.nan_to_num(rows) > 0, rows, 1.0))
     return float(np.exp(-np.nansum(rows * logs, -1)).mean()) if len(rows) else float("nan")
 
 
 def redundancy(record: EpisodeRecord) -> float:
-    """Mean Jensen-Shannon distance between heads of one kind (0: all alike, 1: nothing in common); NaN for one."""
+    """Return the mean Jensen-Shannon distance between heads of one kind (0: equal, 1: disjoint); NaN for one head."""
     assert record.temporal is not None
     found = []
     for kind in {head.kind for head in record.heads}:
@@ -121,44 +125,40 @@ def _jensen_shannon(p: np.ndarray, q: np.ndarray) -> np.ndarray:
     return np.sqrt(np.maximum((bits(p) + bits(q)) / 2, 0))
 
 
-def surprise(record: EpisodeRecord, head: int) -> Ratio:
-    """Are steps with a reward attended to, more than others that are as far back? Chance 1/2."""
+def surprise(record: EpisodeRecord, head: int) -> Samples:
+    """Yield the AUC of attention, beyond its profile by lag, as a detector of steps with a reward. Chance 1/2."""
     steps, rows = rows_of(record, head)
-    struck = record.reward != 0
-    if not len(steps) or not struck.any():
-        return Ratio(0.0, 0.0, 0)
+    rewarded = record.reward != 0
+    if not len(steps) or not rewarded.any():
+        return
     lagged = _by_lag(steps, rows) - lag_profile(steps, rows)
-    total, number = 0.0, 0
     for t, row in zip(steps, lagged, strict=True):
         past = row[: t + 1][::-1]
         seen = ~np.isnan(past)
-        if struck[: t + 1][seen].any() and not struck[: t + 1][seen].all():
-            total, number = total + roc_auc(past[seen], struck[: t + 1][seen]), number + 1
-    return Ratio(total, 0.5 * number, number)
+        struck = rewarded[: t + 1][seen]
+        if struck.any() and not struck.all():
+            yield roc_auc(past[seen], struck), 0.5
 
 
-def neighbours(record: EpisodeRecord, head: int) -> Ratio:
-    """Is the next recalled chunk a neighbour of the last one, as in free recall of people (Kahana 1996)?
+def neighbours(record: EpisodeRecord, head: int) -> Samples:
+    """Yield whether the next recalled chunk is a neighbour of the last one, as in human free recall (Kahana 1996).
 
-    Of steps at which the most attended chunk is another one than at the step before; chance is even among the others.
+    Of steps at which the most attended chunk differs from that of the step before; chance is even among the others.
     """
     assert record.chunk_rel is not None
-    total, chance, number, last = 0.0, 0.0, 0, -1
+    last = -1
     for weights in record.chunk_rel[:, head]:
         seen = np.flatnonzero(~np.isnan(weights))
         if len(seen) < 2:
             continue
         best = int(seen[np.argmax(weights[seen])])
         if last >= 0 and best != last:
-            others = seen[seen != last]
-            total, number = total + (abs(best - last) == 1), number + 1
-            chance += float((np.abs(others - last) == 1).mean())
+            yield abs(best - last) == 1, float((np.abs(seen[seen != last] - last) == 1).mean())
         last = best
-    return Ratio(total, chance, number)
 
 
 def staticness(maps: np.ndarray, frames: np.ndarray) -> float:
-    """Of spatial maps ``[T, ...]`` and the pictures ``[T, H, W, 3]``; NaN where no picture changed."""
+    """Return 1 - mean total variation of maps ``[T, ...]`` where frames ``[T, H, W, 3]`` changed; NaN if none did."""
     flat = maps.reshape(len(maps), -1).astype(np.float64)
     flat = flat / np.maximum(flat.sum(-1, keepdims=True), 1e-12)
     changed = (frames[1:] != frames[:-1]).any((1, 2, 3))
@@ -167,7 +167,7 @@ def staticness(maps: np.ndarray, frames: np.ndarray) -> float:
 
 
 def label_head(records: Sequence[EpisodeRecord], head: int) -> str:
-    """One word for a head; ``unread`` where it never had enough in reach."""
+    """Return one word for a head; ``unread`` where it never had enough in reach."""
     judged = [(*rows_of(record, head), record.num_steps) for record in records]
     judged = [(steps, rows, number) for steps, rows, number in judged if len(steps)]
     if not judged:
@@ -177,11 +177,7 @@ def label_head(records: Sequence[EpisodeRecord], head: int) -> str:
         return "diffuse"
     if np.mean([lag_only_share(steps, rows) for steps, rows, _ in judged]) >= EXPLAINED:
         longest = max(number for *_, number in judged)
-        profiles = [np.pad(lag_profile(s, r), (0, longest - n), constant_values=np.nan) for s, r, n in judged]
-        known = ~np.isnan(profiles).all(0)
-        mean = np.where(known, np.nansum(profiles, 0) / np.maximum((~np.isnan(profiles)).sum(0), 1), 0.0)
-        peak = int(np.argmax(mean))
+        mean = _mean_profile(np.stack([_padded(lag_profile(steps, rows), longest) for steps, rows, _ in judged]))
+        peak = int(np.argmax(np.nan_to_num(mean)))
         return "recency" if peak <= NEAR else f"offset {peak}"
-    if place_share(records, head) >= EXPLAINED:
-        return "static"
-    return "content"
+    return "static" if place_share(records, head) >= EXPLAINED else "content"

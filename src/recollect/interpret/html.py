@@ -1,10 +1,10 @@
 """The memory explorer: an episode as one HTML file that needs no network, no server and no library.
 
     write_html(record, score(record), "episode.html")
-    write_html([first, second], [scores_1, scores_2], "two.html")      two episodes on one cursor
+    write_html([first, second], [scores_1, scores_2], "two.html")      two episodes with a shared time cursor
     load_report("episode.html")                                        the scores again
 
-Format ``memx-1``: ``<script id="meta">`` is JSON that says what everything is; ``data-0`` is the base64 of one gzip of
+Format ``memx-1``: ``<script id="meta">`` is JSON that describes everything; ``data-0`` is the base64 of one gzip of
 all arrays of the first record (:mod:`~recollect.interpret.quantization`); ``frames-0-0`` is the base64 of a PNG with
 many frames. What was left out to stay below ``max_mb`` is listed on the page. A content security policy forbids all
 requests, and allows no script but the page's own.
@@ -27,29 +27,34 @@ import numpy as np
 from recollect.config import require
 from recollect.files import path_errors, write_atomically
 from recollect.interpret.atlas import Atlas, atlases
-from recollect.interpret.checks import check_record
 from recollect.interpret.colours import STOPS
-from recollect.interpret.header import alignment, describe
+from recollect.interpret.header import align, describe
 from recollect.interpret.packing import Packed, Plan, fit, headers, pack
 from recollect.interpret.quantization import Encoded, decode
-from recollect.interpret.record import EpisodeRecord
+from recollect.interpret.record import EpisodeRecord, check_record
 from recollect.interpret.report import Report, without_nan
 from recollect.interpret.template import block, fill
 
 FORMAT = "memx-1"
-HARD_STOP = 25
-"""Megabytes that no page may exceed: browsers and mail refuse or crawl."""
+HARD_STOP = 25  # megabytes that no page may exceed: browsers and mail refuse more or slow down
 STYLES = ("default", "thesis")
-Scores = Report | Mapping[str, Any] | None
-"""Of a record: what ``score`` gives, the same as JSON data, or nothing."""
+Scores = Report | Mapping[str, Any] | None  # of a record: a report, the same as JSON data, or nothing
 
 
 class Page(NamedTuple):
-    """What :func:`read_html` finds in a page."""
+    """Contents of a page."""
 
     meta: dict[str, Any]
-    arrays: list[dict[str, np.ndarray]]
-    """Of each record, by name, up to rounding; NaN is absent."""
+    arrays: list[dict[str, np.ndarray]]  # of each record, by name, up to rounding; NaN is absent
+
+
+class _Shown(NamedTuple):
+    """A record with everything that is written of it."""
+
+    record: EpisodeRecord
+    report: Mapping[str, Any] | None
+    sheets: list[Atlas]
+    packed: Packed
 
 
 def write_html(
@@ -60,12 +65,12 @@ def write_html(
     max_mb: float = 10,
     style: str = "default",
 ) -> list[Path]:
-    """Write the explorer of one episode, or of two on one cursor.
+    """Write the explorer of one episode, or of two with a shared time cursor.
 
     Args:
-        record: what was recorded.
+        record: the recorded episode, or two.
         report: its scores, or None; for two records a list.
-        path: of the page; what stood there is replaced.
+        path: of the page; an existing file is replaced.
         max_mb: megabytes of a page, at most 25. What does not fit is left out in a fixed order and listed; if that is
             not enough, one episode is split into several pages and ``path`` becomes their index.
         style: ``thesis`` colours as the heat maps of the seed thesis: jet, each frame by its own largest number,
@@ -75,7 +80,7 @@ def write_html(
         The files, ``path`` first.
 
     Raises:
-        ValueError: a record that cannot be (see :mod:`~recollect.interpret.checks`), more than two, too small a
+        ValueError: an impossible record (:func:`~recollect.interpret.record.check_record`), more than two, too small a
             ``max_mb``, or a folder that cannot be written.
     """
     records = [record] if isinstance(record, EpisodeRecord) else list(record)
@@ -97,43 +102,40 @@ def write_html(
 
 
 def load_report(path: str | PathLike[str]) -> dict[str, Any] | list[dict[str, Any] | None] | None:
-    """The scores that a page was written with; of two records a list.
+    """Read the scores of a page; of two records a list.
 
     Raises:
         ValueError: the file is no memory explorer.
     """
-    reports = [record["report"] for record in _meta(Path(path).read_text(), path)["records"]]
+    reports = [record["report"] for record in _read_meta(Path(path).read_text(), path)["records"]]
     return reports[0] if len(reports) == 1 else reports
 
 
 def read_html(path: str | PathLike[str]) -> Page:
-    """The numbers of a page.
+    """Read the arrays of a page.
 
     Raises:
         ValueError: the file is no memory explorer.
     """
     text = Path(path).read_text()
-    meta = _meta(text, path)
-    arrays = []
+    meta, arrays = _read_meta(text, path), []
     for number, record in enumerate(meta["records"]):
-        data = gzip.decompress(base64.b64decode(_inside(text, f"data-{number}", path)))
-        arrays.append({array["name"]: _read(array, data) for array in record["arrays"]})
+        data = gzip.decompress(base64.b64decode(_read_element(text, f"data-{number}", path)))
+        found = {}
+        for array in record["arrays"]:
+            part = data[array["off"] :][: array["bytes"]]
+            found[array["name"]] = decode(Encoded(array["enc"], tuple(array["shape"]), array["map_axes"], part))
+        arrays.append(found)
     return Page(meta, arrays)
 
 
-def _read(array: dict[str, Any], data: bytes) -> np.ndarray:
-    return decode(
-        Encoded(array["enc"], tuple(array["shape"]), array["map_axes"], data[array["off"] :][: array["bytes"]])
-    )
-
-
-def _meta(text: str, path: str | PathLike[str]) -> dict[str, Any]:
-    meta = json.loads(_inside(text, "meta", path))
+def _read_meta(text: str, path: str | PathLike[str]) -> dict[str, Any]:
+    meta = json.loads(_read_element(text, "meta", path))
     require(meta.get("format") == FORMAT, "format", meta.get("format"), f"this version reads {FORMAT}")
     return meta
 
 
-def _inside(text: str, name: str, path: str | PathLike[str]) -> str:
+def _read_element(text: str, name: str, path: str | PathLike[str]) -> str:
     found = re.search(rf'<script type="[a-z/]+" id="{name}">(.*?)</script>', text, re.DOTALL)
     if found is None:
         raise ValueError(f"{path}: no memory explorer (it has no {name!r}); give a page that write_html wrote")
@@ -143,12 +145,15 @@ def _inside(text: str, name: str, path: str | PathLike[str]) -> str:
 def _pages(
     records: list[EpisodeRecord], reports: list[Mapping[str, Any] | None], name: str, max_bytes: int, style: str
 ) -> dict[str, str]:
-    """The text of every page, by file name; more than one where one would be too large."""
-    pictures = [list(atlases(one.frames)) if one.frames.size else [] for one in records]
-    fixed = len(_page(records, reports, pictures, [Packed([], b"", Plan(), []) for _ in records], style=style))
-    room = max(1, (max_bytes - fixed) * 3 // 4 // len(records))
-    packs = [fit(one, room) for one in records]
-    page = _page(records, reports, pictures, packs, style=style)
+    """Return the text of every page, by file name; more than one where one would be too large."""
+    empty = Packed([], b"", Plan(), [])
+    bare = [
+        _Shown(record, report, list(atlases(record.frames)) if record.frames.size else [], empty)
+        for record, report in zip(records, reports, strict=True)
+    ]
+    room = max(1, (max_bytes - len(_page(bare, style))) * 3 // 4 // len(records))
+    shown = [one._replace(packed=fit(one.record, room)) for one in bare]
+    page = _page(shown, style)
     if len(page) <= max_bytes:
         return {name: page}
     if len(records) > 1:
@@ -156,22 +161,15 @@ def _pages(
             f"max_mb={max_bytes / 1e6:g}: two records need {len(page) / 1e6:.1f} MB even with everything left out that "
             "may be; write a page for each, or record fewer steps"
         )
-    return _split(records[0], reports[0], pictures[0], packs[0], name, max_bytes, style)
+    return _split(shown[0], name, max_bytes, style)
 
 
-def _split(
-    record: EpisodeRecord,
-    report: Mapping[str, Any] | None,
-    pictures: list[Atlas],
-    packed: Packed,
-    name: str,
-    max_bytes: int,
-    style: str,
-) -> dict[str, str]:
-    """Pages with the maps of some steps each; every one has all frames and curves. The first file is an index."""
+def _split(shown: _Shown, name: str, max_bytes: int, style: str) -> dict[str, str]:
+    """Return pages with the maps of some steps each; all have every frame and curve. The first file is an index."""
     stem, ending = name.rsplit(".", 1) if "." in name else (name, "html")
-    for count in range(2, min(record.num_steps, 200) + 1):
-        bounds = np.linspace(0, record.num_steps, count + 1).round().astype(int).tolist()
+    steps, packed = shown.record.num_steps, shown.packed
+    for count in range(2, min(steps, 200) + 1):
+        bounds = np.linspace(0, steps, count + 1).round().astype(int).tolist()
         names = [f"{stem}-{part + 1}.{ending}" for part in range(count)]
         links = [
             {"href": quote(names[part]), "text": f"maps of steps {bounds[part]} to {bounds[part + 1] - 1}"}
@@ -179,33 +177,24 @@ def _split(
         ]
         pages: dict[str, str] = {}
         for part in range(count):
-            rows = (bounds[part], bounds[part + 1])
-            cut = pack(record, replace(packed.plan, rows=rows))._replace(dropped=packed.dropped)
+            plan = replace(packed.plan, rows=(bounds[part], bounds[part + 1]))
+            cut = pack(shown.record, plan)._replace(dropped=packed.dropped)
             here = [link | {"here": number == part} for number, link in enumerate(links)]
-            pages[names[part]] = _page([record], [report], [pictures], [cut], style=style, parts=here)
+            pages[names[part]] = _page([shown._replace(packed=cut)], style, here)
             if len(pages[names[part]]) > max_bytes:
                 break
         else:
-            return {name: _index(record, report, links)} | pages
+            return {name: _index(shown, links)} | pages
     raise ValueError(
-        f"max_mb={max_bytes / 1e6:g} does not hold the frames and curves of {record.num_steps} steps: give more, at "
-        f"most {HARD_STOP}, or record fewer steps"
+        f"max_mb={max_bytes / 1e6:g} does not hold the frames and curves of {steps} steps: give more, at most "
+        f"{HARD_STOP}, or record fewer steps"
     )
 
 
-def _page(
-    records: list[EpisodeRecord],
-    reports: list[Mapping[str, Any] | None],
-    pictures: list[list[Atlas]],
-    packs: list[Packed],
-    *,
-    style: str,
-    parts: Sequence[Mapping[str, Any]] = (),
-) -> str:
+def _page(shown: Sequence[_Shown], style: str, parts: Sequence[Mapping[str, Any]] = ()) -> str:
     described, payload = [], []
-    for number, (record, report, sheets, packed) in enumerate(zip(records, reports, pictures, packs, strict=True)):
-        header = describe(record, report, packed) | {"arrays": headers(packed), "parts": list(parts)}
-        header["frames"] = None
+    for number, (record, report, sheets, packed) in enumerate(shown):
+        header = describe(record, report, packed) | {"arrays": headers(packed), "parts": list(parts), "frames": None}
         if sheets:
             _, height, width, _ = record.frames.shape
             tiles = [{"first": sheet.first, "count": sheet.frames, "columns": sheet.columns} for sheet in sheets]
@@ -214,16 +203,18 @@ def _page(
         payload.append(block(f"data-{number}", packed.data))
         payload += [block(f"frames-{number}-{place}", sheet.png) for place, sheet in enumerate(sheets)]
     meta: dict[str, Any] = {"format": FORMAT, "style": style, "colours": STOPS, "records": described}
-    if len(records) > 1:
-        meta["knots"] = alignment(*records)
+    if len(shown) > 1:
+        meta["knots"] = align(shown[0].record, shown[1].record)
     return fill("explorer", " and ".join(header["title"] for header in described), meta, "\n".join(payload))
 
 
-def _index(record: EpisodeRecord, report: Mapping[str, Any] | None, links: Sequence[Mapping[str, str]]) -> str:
-    """A page with links to the parts; it has the scores, so that :func:`load_report` reads it like any other."""
-    title = f"{escape(record.info.task)}, {escape(record.info.core)}: {len(links)} parts"
+def _index(shown: _Shown, links: Sequence[Mapping[str, str]]) -> str:
+    """Return a page with links to the parts; it has the scores, so that :func:`load_report` reads it too."""
+    info = shown.record.info
+    title = f"{escape(info.task)}, {escape(info.core)}: {len(links)} parts"
     rows = "".join(f'<li><a href="{escape(link["href"])}">{escape(link["text"])}</a></li>' for link in links)
-    meta = json.dumps(without_nan({"format": FORMAT, "records": [{"report": report, "arrays": []}]}), allow_nan=False)
+    records = [{"report": shown.report, "arrays": []}]
+    meta = json.dumps(without_nan({"format": FORMAT, "records": records}), allow_nan=False)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f'<meta name="color-scheme" content="dark light"><title>{title}</title></head><body><main><h1>{title}</h1>'

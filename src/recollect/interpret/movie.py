@@ -1,10 +1,11 @@
-"""A recorded episode as a movie: the frame with its map, the heads, what is recalled, and the value.
+"""A recorded episode as a movie: the frame with its attention, the heads, the recalled steps, and the value.
 
     write_movie(record, "episode.mp4")          also .webp (lossless) and .gif
 
-Colours have one scale for the whole episode. MP4 wants imageio's ffmpeg, the others pillow (extra ``video``).
+Colours have one scale for the whole episode. MP4 needs imageio's ffmpeg, the others pillow (extra ``video``).
 """
 
+from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -14,18 +15,16 @@ import numpy as np
 from recollect.config import require
 from recollect.evaluation.agent_videos import INK, PAPER, SOFT, load_imageio, load_pillow
 from recollect.files import new_file
-from recollect.interpret.checks import check_record
-from recollect.interpret.colours import overlay
+from recollect.interpret.colours import highest, overlay
 from recollect.interpret.recall import mean_of_heads
-from recollect.interpret.record import EpisodeRecord
+from recollect.interpret.record import EpisodeRecord, check_record
 from recollect.interpret.watch_picture import TALL, WIDE
 
 PANELS = ("frame", "heads", "recall", "value")
 ENDINGS = (".mp4", ".webp", ".gif")
 THUMB = 104
 MOST_HEADS = 6
-RECALL, VALUE, CAPTION = 84, 56, 26
-"""Heights of the rows in pixels."""
+RECALL, VALUE, CAPTION = 84, 56, 26  # heights of the rows in pixels
 MASS, LINE, GRID, BLOCK = (255, 171, 74), (111, 220, 131), (44, 51, 61), (71, 105, 156)
 
 
@@ -37,12 +36,12 @@ def write_movie(
     fps: int = 15,
     head: int | None = None,
 ) -> Path:
-    """Write the episode as a movie; the ending of ``path`` says as which kind.
+    """Write the episode as a movie; the ending of ``path`` selects the format.
 
     Args:
-        record: what was recorded.
+        record: the recorded episode.
         path: ends in ``.mp4``, ``.webp`` or ``.gif``.
-        panels: which of ``frame``, ``heads``, ``recall``, ``value``; what the record has nothing for is left out.
+        panels: some of ``frame``, ``heads``, ``recall``, ``value``; those without data in the record are left out.
         fps: steps per second.
         head: whose recall is shown; None for the mean of all heads.
 
@@ -57,100 +56,85 @@ def write_movie(
     heads = len(record.heads)
     require(head is None or 0 <= head < heads, "head", head, f"this record has {heads} heads, counted from 0")
     check_record(record)
-    pillow = load_pillow()
-    scene = _Scene(record, panels, head, pillow)
+    scene = _Scene(record, panels, head)
     images = (scene.draw(t) for t in range(record.num_steps))
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with new_file(target) as unfinished:
-            if target.suffix == ".mp4":
-                _write_mp4(unfinished, images, fps)
-            else:
-                first, *rest = images
-                options = {"lossless": True, "method": 4} if target.suffix == ".webp" else {"optimize": False}
-                kind = target.suffix[1:]
-                times = max(20, round(1000 / fps))
-                first.save(unfinished, kind, save_all=True, append_images=rest, duration=times, loop=0, **options)
+            _write(unfinished, target.suffix, images, fps)
     except OSError as error:
         raise ValueError(f"path={str(target)!r} cannot be written ({error}): give another folder") from error
     return target
 
 
-def _write_mp4(path: Path, images: Any, fps: int) -> None:
-    options = {"fps": fps, "codec": "libx264", "quality": 9, "macro_block_size": 2}
-    with load_imageio().get_writer(path, format="FFMPEG", **options) as writer:
-        for image in images:
-            writer.append_data(np.asarray(image))
+def _write(path: Path, ending: str, images: Iterator[Any], fps: int) -> None:
+    if ending == ".mp4":
+        options: dict[str, Any] = {"fps": fps, "codec": "libx264", "quality": 9, "macro_block_size": 2}
+        with load_imageio().get_writer(path, format="FFMPEG", **options) as writer:
+            for image in images:
+                writer.append_data(np.asarray(image))
+        return
+    first, *rest = images
+    options = {"lossless": True, "method": 4} if ending == ".webp" else {"optimize": False}
+    duration = max(20, round(1000 / fps))
+    first.save(path, ending[1:], save_all=True, append_images=rest, duration=duration, loop=0, **options)
 
 
 class _Scene:
-    """Where everything stands in a picture, and what does not change from step to step."""
+    """Layout of a picture, and its parts that do not change from step to step."""
 
-    def __init__(self, record: EpisodeRecord, panels: tuple[str, ...], head: int | None, pillow: Any) -> None:
-        self.record, self.pillow = record, pillow
-        self.font = pillow.ImageFont.load_default(size=13)
+    def __init__(self, record: EpisodeRecord, panels: tuple[str, ...], head: int | None) -> None:
+        self.record, self.pillow = record, load_pillow()
+        self.font = self.pillow.ImageFont.load_default(size=13)
         self.frames = record.frames if "frame" in panels and record.frames.size else None
         self.spatial = record.spatial if "heads" in panels and self.frames is not None else None
-        self.past = self._past(head) if "recall" in panels else None
+        self.past = None
+        if "recall" in panels and record.temporal is not None and record.heads:
+            self.past = np.nan_to_num(mean_of_heads(record.temporal) if head is None else record.temporal[:, head])
         self.has_value = "value" in panels
         rows = (self.past is not None) * RECALL + self.has_value * VALUE
         require(rows > 0 or self.frames is not None, "panels", panels, "this record has nothing to show in them")
-        present = np.zeros(1) if record.spatial is None else record.spatial[np.isfinite(record.spatial)]
-        self.high = float(np.percentile(present, 99.5)) if present.size else 1.0
+        self.high = 1.0 if self.spatial is None else highest(self.spatial)
         y, x = (0, 0) if self.frames is None else self.frames.shape[1:3]
         # By whole numbers, so that a pixel stays a square.
-        self.factor = max(1, min(round(TALL / max(y, 1)), WIDE // max(x, 1)))
-        self.picture = (x * self.factor, y * self.factor)
+        factor = max(1, min(round(TALL / max(y, 1)), WIDE // max(x, 1)))
+        self.picture = (x * factor, y * factor)
         columns = 0 if self.spatial is None else -(-min(self.spatial.shape[1], MOST_HEADS) // 2)
-        self.width = max(self.picture[0] + columns * (THUMB + 8), 560)
-        self.height = self.picture[1] + CAPTION + rows
-        self.width, self.height = self.width + self.width % 2, self.height + self.height % 2
-
-    def _past(self, head: int | None) -> np.ndarray | None:
-        temporal = self.record.temporal
-        if temporal is None or not self.record.heads:
-            return None
-        chosen = mean_of_heads(temporal) if head is None else temporal[:, head]
-        return np.nan_to_num(chosen)
+        width, height = max(self.picture[0] + columns * (THUMB + 8), 560), self.picture[1] + CAPTION + rows
+        self.width, self.height = width + width % 2, height + height % 2
 
     def draw(self, t: int) -> Any:
-        """The picture of step t."""
+        """Draw step t."""
+        record = self.record
         image = self.pillow.Image.new("RGB", (self.width, self.height), PAPER)
         draw = self.pillow.ImageDraw.Draw(image)
         if self.frames is not None:
-            self._draw_frames(image, draw, t)
+            self._draw_frames(image, draw, self.frames[t], t)
         top = self.picture[1]
-        name = self.record.actions[int(self.record.action[t])] if self._named(t) else ""
-        reward = self.record.reward[t]
-        caption = f"step {t}   {name}   value {self.record.value[t]:.2f}" + (
-            f"   reward {reward:+.3g}" if reward else ""
-        )
+        action, reward = record.action[t], record.reward[t]
+        has_name = bool(record.actions) and np.ndim(action) == 0 and int(action) < len(record.actions)
+        name = record.actions[int(action)] if has_name else ""
+        gained = f"   reward {reward:+.3g}" if reward else ""
+        caption = f"step {t}   {name}   value {record.value[t]:.2f}{gained}"
         draw.text((8, top + 6), caption, font=self.font, fill=INK)
         top += CAPTION
         if self.past is not None:
-            self._draw_recall(draw, t, top)
+            self._draw_recall(draw, self.past[t], t, top)
             top += RECALL
         if self.has_value:
             self._draw_value(draw, t, top)
         return image
 
-    def _named(self, t: int) -> bool:
-        action = self.record.action[t]
-        return bool(self.record.actions) and np.ndim(action) == 0 and int(action) < len(self.record.actions)
-
-    def _draw_frames(self, image: Any, draw: Any, t: int) -> None:
-        frames = self.frames
-        assert frames is not None
-        shown = frames[t]
-        if self.spatial is not None:
-            shown = overlay(shown, self.spatial[t].mean(0), self.high)
-        image.paste(self._enlarged(shown, self.picture), (0, 0))
+    def _draw_frames(self, image: Any, draw: Any, frame: np.ndarray, t: int) -> None:
         if self.spatial is None:
+            image.paste(self._enlarged(frame, self.picture), (0, 0))
             return
+        shown = overlay(frame, self.spatial[t].mean(0), self.high)
+        image.paste(self._enlarged(shown, self.picture), (0, 0))
         for head in range(min(self.spatial.shape[1], MOST_HEADS)):
             left = self.picture[0] + 8 + head // 2 * (THUMB + 8)
             top = 4 + head % 2 * (THUMB + 28)
-            thumb = self._enlarged(overlay(frames[t], self.spatial[t, head], self.high), (THUMB, THUMB))
+            thumb = self._enlarged(overlay(frame, self.spatial[t, head], self.high), (THUMB, THUMB))
             image.paste(thumb, (left, top))
             draw.text((left, top + THUMB + 3), self.record.heads[head].name, font=self.font, fill=SOFT)
 
@@ -160,23 +144,20 @@ class _Scene:
     def _x(self, t: float) -> float:
         return 8 + t / self.record.num_steps * (self.width - 16)
 
-    def _draw_recall(self, draw: Any, t: int, top: int) -> None:
-        past = self.past
-        assert past is not None
-        for event in self.record.events:
-            if event.kind not in ("reward", "end"):
-                left, right = self._x(event.t), max(self._x(event.t1) - 1, self._x(event.t) + 1)
-                draw.rectangle((left, top, right, top + 14), BLOCK)
-                draw.text((left + 3, top), self._fitted(draw, event.label, right - left - 4), font=self.font, fill=INK)
-        base, high = top + RECALL - 8, past[t].max() or 1
+    def _draw_recall(self, draw: Any, row: np.ndarray, t: int, top: int) -> None:
+        for event in self.record.blocks:
+            left, right = self._x(event.t), max(self._x(event.t1) - 1, self._x(event.t) + 1)
+            draw.rectangle((left, top, right, top + 14), BLOCK)
+            draw.text((left + 3, top), self._fitted(draw, event.label, right - left - 4), font=self.font, fill=INK)
+        base, high = top + RECALL - 8, row.max() or 1
         draw.line((self._x(0), base, self._x(self.record.num_steps), base), GRID)
-        for s in np.flatnonzero(past[t] > high / 100).tolist():
+        for s in np.flatnonzero(row > high / 100).tolist():
             left, right = self._x(s), max(self._x(s + 1) - 1, self._x(s) + 1)
-            draw.rectangle((left, base - past[t, s] / high * (RECALL - 34), right, base), MASS)
+            draw.rectangle((left, base - row[s] / high * (RECALL - 34), right, base), MASS)
         draw.line((self._x(t + 0.5), top, self._x(t + 0.5), base), INK)
 
     def _fitted(self, draw: Any, label: str, width: float) -> str:
-        """As much of a label as stands in its block: the next block may begin right behind it."""
+        """Cut a label to its block: the next block may begin right behind it."""
         while label and draw.textlength(label, font=self.font) > width:
             label = label[:-1]
         return label

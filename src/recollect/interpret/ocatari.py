@@ -1,11 +1,11 @@
-"""Where the things are in a frame of Pong: the truth that the game's memory holds, read as OCAtari reads it.
+"""Positions of the things in a frame of Pong, from the game's memory, read as OCAtari reads it.
 
-    pip install --no-deps ocatari        its other needs are for its windows, and it asks for an older NumPy
+    pip install --no-deps ocatari        its other dependencies are for windows, and it requires an older NumPy
     record = with_things(record)         a record of Pong, with ``objects`` where OCAtari is installed
 
 The vectorised emulator in which agents play shows no memory. But a game without sticky actions repeats itself: the
-recorded actions are played again in an emulator of our own, until its screens equal what the agent saw, in every step.
-Where no start gives equal screens, there is no truth, and a note says so.
+recorded actions are played again in a second emulator, until its screens equal the observations in every step. Where no
+start gives equal screens, there is no ground truth, and a note says so.
 
 Source: Delfosse et al., OCAtari: object-centric Atari 2600 reinforcement learning environments (2024).
 """
@@ -25,31 +25,27 @@ from recollect.interpret.episodes import LiveEpisode
 from recollect.interpret.record import Objects
 from recollect.tasks import GymnasiumConfig
 
-GAMES = {"ALE/Pong-v5": "pong"}
-"""Ids in Gymnasium, and modules of OCAtari: games with the same things in every frame."""
-STARTS = 40
-"""No-ops before a game begins, at most; FIRE is pressed up to twice after them."""
-SKIP = 4
-"""Frames of a step; the agent sees the brighter of the last two."""
-SAME = 1.01
-"""Levels of grey by which an equal screen may differ: both are rounded."""
+GAMES = {"ALE/Pong-v5": "pong"}  # ids in Gymnasium, and modules of OCAtari: games with the same things in every frame
+STARTS = 40  # no-ops before a game begins, at most; FIRE is pressed up to twice after them
+SKIP = 4  # frames of a step; the agent sees the brighter of the last two
+SAME = 1.01  # levels of grey by which an equal screen may differ: both are rounded
 TALL, WIDE = 210, 160
 
 
 def with_things(record: LiveEpisode) -> LiveEpisode:
-    """The record with the things of its frames, where the game is known and OCAtari is installed; else as it is."""
+    """Return the record with the things of its frames, where the game is known and OCAtari is installed."""
     game = GAMES.get(record.world.id) if isinstance(record.world, GymnasiumConfig) else None
     if game is None or record.objects is not None or find_spec("ocatari") is None or find_spec("ale_py") is None:
         return record
     memories = replayed(record, game)
     if memories is None:
-        note = "no truth about things: the game does not repeat itself from these actions"
+        note = "no ground truth of things: the game does not repeat itself from these actions"
         return replace(record, info=replace(record.info, notes=(*record.info.notes, note)))
     return replace(record, objects=things_in(memories, _reader(game), _seen(record).shape[1:]))
 
 
 def _reader(game: str) -> ModuleType:
-    """OCAtari's module of a game alone: importing the package would ask for windows and computer vision."""
+    """Import OCAtari's module of a game alone: the package would import windows and computer vision."""
     name = "recollect_ocatari_ram"
     if name not in sys.modules:
         spec = find_spec("ocatari")
@@ -61,13 +57,13 @@ def _reader(game: str) -> ModuleType:
 
 
 def _seen(record: LiveEpisode) -> np.ndarray:
-    """The newest frame of every step, ``[T, y, x]``."""
+    """Return the newest frame of every step, ``[T, y, x]``."""
     (part,) = record.observations.values()
     return part[:, -1] if part.shape[1] < part.shape[-1] else part[..., -1]
 
 
 def replayed(record: LiveEpisode, game: str) -> np.ndarray | None:
-    """The emulator's memory ``[T, 128]`` at every step of an episode; None where no start fits."""
+    """Return the emulator's memory ``[T, 128]`` at every step of an episode; None where no start fits."""
     seen = _seen(record)
     down, along = _area(TALL, seen.shape[1]), _area(WIDE, seen.shape[2])
     for noops in range(STARTS):
@@ -84,7 +80,7 @@ def replayed(record: LiveEpisode, game: str) -> np.ndarray | None:
 
 
 def _play(game: str, noops: int, fires: int, actions: list[int]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Screen and memory of every step."""
+    """Yield screen and memory of every step."""
     from ale_py import ALEInterface, LoggerMode, roms  # an extra
 
     ALEInterface.setLoggerMode(LoggerMode.Error)
@@ -105,7 +101,7 @@ def _play(game: str, noops: int, fires: int, actions: list[int]) -> Iterator[tup
 
 
 def _area(long: int, short: int) -> np.ndarray:
-    """Means over areas as a matrix ``[short, long]``."""
+    """Return means over areas as a matrix ``[short, long]``."""
     edges = np.arange(short + 1) * long / short
     places = np.arange(long)
     weights = np.clip(np.minimum(edges[1:, None], places + 1) - np.maximum(edges[:-1, None], places), 0, None)
@@ -113,7 +109,7 @@ def _area(long: int, short: int) -> np.ndarray:
 
 
 def things_in(memories: np.ndarray, reader: ModuleType, size: tuple[int, int]) -> Objects:
-    """The things that a game's memory names, their boxes in the observation's pixels; all of them matter."""
+    """Return the things in a game's memory, with boxes in the observation's pixels; all of them matter."""
     things = reader._init_objects_ram(hud=False)
     names = tuple(type(thing).__name__.lower() for thing in things)
     scale = np.array([*size, *size]) / np.array([TALL, WIDE, TALL, WIDE])

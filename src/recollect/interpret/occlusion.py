@@ -1,16 +1,16 @@
-"""Taking moments out of a memory: nothing of these steps can be read any more, all else is as it was.
+"""Hide moments from a memory: hidden steps cannot be read any more, everything else stays.
 
     window of single steps      weights of hidden steps become 0, the others are divided by their sum: the softmax
                                 without these keys, exactly (with ``top_k``: no further key takes a free place)
-    chunks (hcam)               a chunk whose steps are all hidden is no chunk any more (length 0 in the state), so
-                                that another takes its place among the k that are read
+    chunks (hcam)               a chunk whose steps are all hidden has length 0 in the state, so that another takes its
+                                place among the k that are read
     landmarks (long-short)      as single steps, where all steps of their segment are hidden
 
-What a hidden step left in later entries of the memory stays: layers above the first hold sums over the past. The
+What a hidden step has left in later entries of the memory stays: layers above the first hold sums over the past. The
 present step is never hidden.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -33,10 +33,18 @@ WINDOWED = (CausalTransformer, TransformerXL, HierarchicalChunkMemory, LongShort
 
 
 def can_hide_steps(core: MemoryCore[Any]) -> bool:
-    """Whether moments can be taken out of this core's memory."""
+    """Return whether moments can be hidden from this core."""
     if isinstance(core, HierarchicalChunkMemory) and core.config.carry_across_episodes:
         return False
     return isinstance(core, WINDOWED)
+
+
+def mask_of(intervals: Sequence[tuple[int, int]], steps: int, device: torch.device | None = None) -> Tensor:
+    """Mark the steps inside half-open intervals, bool ``[T]``."""
+    mask = torch.zeros(steps, dtype=torch.bool, device=device)
+    for start, stop in intervals:
+        mask[start:stop] = True
+    return mask
 
 
 @contextmanager
@@ -66,11 +74,11 @@ def hiding(core: MemoryCore[Any], hidden: Tensor, t: int) -> Iterator[None]:
 
 
 def forget_chunks(core: MemoryCore[Any], state: Any, hidden: Tensor, t: int) -> Any:
-    """The state of r rows before step t without the chunks of an hcam core whose steps are all hidden.
+    """Remove the chunks whose steps are all hidden from the state of an hcam core; other cores keep no chunks.
 
     Args:
-        core: any; only a hierarchical chunk memory keeps chunks.
-        state: of r rows.
+        core: any.
+        state: of r rows, before step t.
         hidden: bool ``[r, T]``.
         t: the step.
     """
@@ -88,7 +96,7 @@ def forget_chunks(core: MemoryCore[Any], state: Any, hidden: Tensor, t: int) -> 
 
 
 def slots_of(core: MemoryCore[Any]) -> tuple[str, int] | None:
-    """Name of the state's leaf that holds slots, and the axis along which they are counted; None without slots."""
+    """Return the name of the state's leaf with the slots, and their axis; None without slots."""
     if isinstance(core, TokenTuringMachine) and core.config.memory != "none":
         return "memory", 1
     if isinstance(core, TemporalLatentBottleneck) and core.config.feedback != "none":
@@ -97,7 +105,7 @@ def slots_of(core: MemoryCore[Any]) -> tuple[str, int] | None:
 
 
 def reset_slots(core: MemoryCore[Any], state: Any) -> Any:
-    """From the state of one row, one row per slot, in which that slot is as at the start of an episode."""
+    """Expand the state of one row to one row per slot, in which that slot is as at the start of an episode."""
     name, axis = slots_of(core) or ("", 0)
     kept, fresh = getattr(state, name), getattr(core.initial_state(1), name)
     number = kept.shape[axis]

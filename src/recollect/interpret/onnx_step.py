@@ -1,11 +1,10 @@
-"""One step of an agent as an ONNX model, with its memory as inputs and outputs, so that it can be lived with elsewhere.
+"""One step of an agent as an ONNX model, with its memory as inputs and outputs, to be run elsewhere.
 
     observation, action, reward, is_first, hidden, state.*   ->   policy, value, window, relevance, next.*
 
-Weights are inside. ``hidden`` ``[1, w + 1]`` says which places of the windows are not seen (occlusion.py does the same
-in Python); cores without a window have no such input. ``window`` ``[w + 1]`` and ``relevance`` ``[n]`` are the
-weights of attention, over places of the window and over chunks, as means of layers and heads; only outputs that the
-core has are present.
+Weights are inside. ``hidden`` ``[1, w + 1]`` marks the places of the windows that are hidden (occlusion.py does the
+same in Python); cores without a window have no such input. ``window`` ``[w + 1]`` and ``relevance`` ``[n]`` are the
+weights of attention, over places of the window and over chunks, as means of layers and heads, where the core has them.
 """
 
 import logging
@@ -24,9 +23,10 @@ from torch import Tensor, nn
 
 from recollect.agents.actor_critic import ActorCritic
 from recollect.agents.contract import ActorInputs
-from recollect.cores import CORES, HierarchicalChunkMemory, HierarchicalChunkMemoryConfig
+from recollect.cores import HierarchicalChunkMemory, HierarchicalChunkMemoryConfig
 from recollect.interpret.attention import RELEVANCE
 from recollect.interpret.occlusion import can_hide_steps
+from recollect.interpret.playback import core_key
 from recollect.layers.tap import Tap, edit_taps, listen, remove_keys
 from recollect.ops.torch_internals import single_step_decompositions
 from recollect.state import leaves, map_state, named_leaves
@@ -35,12 +35,11 @@ PACKAGES = ("onnx", "onnxscript")
 
 
 class Axis(NamedTuple):
-    """The axis of a leaf of the state along which moments are counted, the newest in the last place."""
+    """The axis of moments in a leaf of the state, the newest in the last place."""
 
     kind: Literal["steps", "chunks", "lengths"]
     """Single steps of a window, chunks, or how many steps each chunk has (0: no chunk)."""
-    place: int
-    """Which axis, from the left."""
+    place: int  # which axis, from the left
 
 
 LIVE_CORES: dict[str, dict[str, Axis]] = {
@@ -55,34 +54,29 @@ LIVE_CORES: dict[str, dict[str, Axis]] = {
     "gru": {},
     "lstm": {},
 }
-"""Cores that can be exported, and where moments are in their states, by the last part of a leaf's name."""
+"""Cores that can be exported, and the axes of moments in their states, by the last part of a leaf's name."""
 
 
 class Leaf(NamedTuple):
     """A tensor of the state."""
 
     name: str
-    first: np.ndarray
-    """What it is before an episode, ``[1, ...]``."""
+    first: np.ndarray  # what it is before an episode, ``[1, ...]``
     axis: Axis | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportedStep:
-    """The model and what must be known to run it."""
+    """The model and its signature."""
 
-    model: bytes
-    """ONNX."""
-    leaves: tuple[Leaf, ...]
-    """The state, in the order of the inputs ``state.NAME`` and the outputs ``next.NAME``."""
-    window: int
-    """w; 0 without a window."""
-    outputs: tuple[str, ...]
-    """Names of the outputs, in order."""
+    model: bytes  # ONNX
+    leaves: tuple[Leaf, ...]  # the state, in the order of the inputs ``state.NAME`` and the outputs ``next.NAME``
+    window: int  # w; 0 without a window
+    outputs: tuple[str, ...]  # names of the outputs, in order
 
 
 class _Step(nn.Module):
-    """A call of one row and one step, its state a list of tensors."""
+    """A call of one row and one step with its state as a list of tensors."""
 
     def __init__(self, agent: ActorCritic, window: int) -> None:
         super().__init__()
@@ -90,8 +84,8 @@ class _Step(nn.Module):
         self.like = agent.initial_state(1)
         taps = {name: tap for name, tap in agent.core.named_modules() if isinstance(tap, Tap)}
         self.windows = {name: tap for name, tap in taps.items() if window and tap.axes == "b h t s"}
-        self.heard = bool(taps)
-        self.chosen = isinstance(agent.core, HierarchicalChunkMemory)
+        self.has_taps = bool(taps)
+        self.has_chunks = isinstance(agent.core, HierarchicalChunkMemory)
 
     def forward(self, observation: Tensor, action: Tensor, reward: Tensor, is_first: Tensor, *more: Tensor) -> Any:
         rest = iter(more)
@@ -99,7 +93,7 @@ class _Step(nn.Module):
         state = map_state(lambda _: next(rest), self.like)
         weights: dict[str, list[Tensor]] = {"window": [], "relevance": []}
 
-        def hear(name: str, tensor: Tensor) -> None:
+        def record(name: str, tensor: Tensor) -> None:
             if name in self.windows:
                 weights["window"].append(tensor.mean((0, 1, 2)))
             elif name.endswith(RELEVANCE):
@@ -110,24 +104,19 @@ class _Step(nn.Module):
             if hidden is not None:
                 edits = {name: partial(remove_keys, hidden=hidden) for name in self.windows}
                 contexts.enter_context(edit_taps(self.windows, edits))
-            if self.heard:
-                contexts.enter_context(listen(self.agent.core, hear))
+            if self.has_taps:
+                contexts.enter_context(listen(self.agent.core, record))
             output, state = self.agent(inputs, state, is_first[:, None])
         means = [torch.stack(parts).mean(0) for parts in weights.values() if parts]
         return (output.policy[:, 0], output.value[:, 0], *means, *leaves(state))
 
     def named_outputs(self) -> tuple[str, ...]:
-        means = [name for name, there in (("window", self.windows), ("relevance", self.chosen)) if there]
+        means = [name for name, there in (("window", self.windows), ("relevance", self.has_chunks)) if there]
         return ("policy", "value", *means, *(f"next.{name}" for name, _ in named_leaves(self.like)))
 
 
-def core_key(agent: ActorCritic) -> str:
-    """The key of an agent's core; empty for a core of somebody else."""
-    return next((key for key, kind in CORES.items() if type(agent.core_config) is kind), "")
-
-
 def require_exportable(agent: ActorCritic) -> None:
-    """Raise ``ValueError`` for an agent that cannot be exported: packages, core, what it sees, does and is told."""
+    """Raise ``ValueError`` for an agent that cannot be exported: missing packages, core, spaces or previous outputs."""
     absent = [name for name in PACKAGES if find_spec(name) is None]
     if absent:
         raise ValueError(f"a live page needs {' and '.join(absent)}: pip install {' '.join(absent)}")
@@ -142,7 +131,7 @@ def require_exportable(agent: ActorCritic) -> None:
         raise ValueError(f"observation_space={agent.observation_space}: a live page shows one array, so give a Box")
     if agent.config.previous_action == "logits" or agent.feature_dim:
         raise ValueError(
-            "an agent that is told its own logits or features has no live page: use previous_action=action"
+            "an agent that receives its own logits or features has no live page: use previous_action=action"
         )
 
 
@@ -162,30 +151,30 @@ def export_step(agent: ActorCritic) -> ExportedStep:
     assert isinstance(space, Box) and isinstance(agent.action_space, Discrete)
     state = agent.initial_state(1)
     named = [(name, leaf.detach().clone()) for name, leaf in named_leaves(state)]
-    given = {
+    inputs = {
         "observation": torch.zeros(1, *space.shape, dtype=torch.as_tensor(space.low).dtype),
         "action": torch.full((1,), int(agent.action_space.start)),
         "reward": torch.zeros(1),
         "is_first": torch.ones(1, dtype=torch.bool),
     }
-    given |= {"hidden": torch.zeros(1, window + 1, dtype=torch.bool)} if window else {}
-    given |= {f"state.{name}": leaf for name, leaf in named}
+    inputs |= {"hidden": torch.zeros(1, window + 1, dtype=torch.bool)} if window else {}
+    inputs |= {f"state.{name}": leaf for name, leaf in named}
     outputs = step.named_outputs()
     with torch.no_grad(), _quiet():
-        program = torch.export.export(step, tuple(given.values()), strict=False)
+        program = torch.export.export(step, tuple(inputs.values()), strict=False)
         program = program.run_decompositions(single_step_decompositions())
-        found = torch.onnx.export(
-            program, (), dynamo=True, verbose=False, input_names=list(given), output_names=list(outputs)
+        exported = torch.onnx.export(
+            program, (), dynamo=True, verbose=False, input_names=list(inputs), output_names=list(outputs)
         )
-    assert found is not None
+    assert exported is not None
     axes = LIVE_CORES[core_key(agent)]
     kept = tuple(Leaf(name, leaf.numpy(), axes.get(name.rsplit(".", 1)[-1])) for name, leaf in named)
-    return ExportedStep(model=found.model_proto.SerializeToString(), leaves=kept, window=window, outputs=outputs)
+    return ExportedStep(model=exported.model_proto.SerializeToString(), leaves=kept, window=window, outputs=outputs)
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The exporter warns of packages that are not asked for."""
+    """Silence the exporter's warnings about optional packages."""
     log = logging.getLogger("torch.onnx")
     before = log.level
     log.setLevel(logging.ERROR)

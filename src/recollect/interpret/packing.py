@@ -1,7 +1,7 @@
-"""Which arrays of a record stand on a page, how exactly, and what is left out to keep the page small.
+"""Arrays of a record on a page: their precision, and what is left out to keep the page small.
 
-A :class:`Plan` says how much is kept. :func:`fit` goes down a ladder of plans until the bytes fit, and says in words,
-for the reader of the page, what each rung left out. Frames are never made smaller.
+A :class:`Plan` defines how much is kept. :func:`fit` tries smaller and smaller plans until the bytes fit, and lists in
+words, for the reader of the page, what was left out. Frames are never made smaller.
 """
 
 import gzip
@@ -12,39 +12,31 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from recollect.interpret.colours import highest
 from recollect.interpret.quantization import Encoded, encode
-from recollect.interpret.record import EpisodeRecord
+from recollect.interpret.record import MOST_STEPS, EpisodeRecord
 
-KEPT = 64
-"""Past steps that a sparse row of attention keeps, the largest ones."""
-LONG = 512
-"""Steps above which rows of attention to the past may be sparse."""
+KEPT = 64  # past steps that a sparse row of attention keeps, the largest ones
+LONG = 512  # steps above which rows of attention to the past may be sparse
 DENSE_LIMIT = 1 << 25
-"""Entries of attention to the past above which they are sparse from the start: nobody waits for so many to open."""
+"""Entries of attention to the past above which they are sparse from the start: more take too long to open."""
 BEST_HEADS = 8
-REMOVED_KEPT = 8
-"""Chunks whose policy after removal a long episode keeps at every step: those of the largest effect."""
-ABSENT_STEP = 65_535
-HALF = float(np.finfo(np.float16).max)
-"""Largest number in half precision."""
+REMOVED_KEPT = 8  # chunks whose policy after removal a long episode keeps at every step: those of the largest effect
+ABSENT_STEP = MOST_STEPS + 1
+HALF = float(np.finfo(np.float16).max)  # largest number in half precision
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How much of a record is kept."""
+    """Arrays that are kept, and their precision."""
 
     sparse: bool = False
     """Only the largest :data:`KEPT` entries of a row of attention to the past, and the mass of the rest."""
-    heads: tuple[int, ...] | None = None
-    """Numbers of the heads that are kept; None for all."""
-    saliency_every: int = 1
-    """Of the saliency maps, every so many-th."""
-    spatial_every: int = 1
-    """Attention to the present frame at every so many-th step."""
-    maps: str = "u8"
-    """Encoding of maps."""
-    rows: tuple[int, int] | None = None
-    """Half-open range of the steps whose maps are kept; None for all."""
+    heads: tuple[int, ...] | None = None  # numbers of the heads that are kept; None for all
+    saliency_every: int = 1  # saliency maps between two that are kept, plus one
+    spatial_every: int = 1  # steps between kept maps of attention to the present frame
+    maps: str = "u8"  # encoding of maps
+    rows: tuple[int, int] | None = None  # half-open range of the steps whose maps are kept; None for all
 
 
 class Block(NamedTuple):
@@ -52,40 +44,35 @@ class Block(NamedTuple):
 
     name: str
     encoded: Encoded
-    first_row: int
-    """Step of the first row."""
-    every: int
-    """Steps between rows; 0 where rows are not steps."""
-    high: float
-    """99.5th percentile of a map over the episode: where its colours end; NaN elsewhere."""
+    first_row: int  # step of the first row
+    every: int  # steps between rows; 0 where rows are not steps
+    high: float  # 99.5th percentile of a map over the episode, the number of its last colour; NaN elsewhere
 
 
 class Packed(NamedTuple):
     """A record as bytes."""
 
     blocks: list[Block]
-    data: bytes
-    """All blocks, one after the other, as one gzip."""
+    data: bytes  # all blocks, one after the other, as one gzip
     plan: Plan
-    dropped: list[str]
-    """What was left out, in words."""
+    dropped: list[str]  # omitted parts, in words
 
 
 def fit(record: EpisodeRecord, max_bytes: int) -> Packed:
-    """The record with as much as fits.
+    """Pack a record with as much as fits.
 
     Args:
-        record: what was recorded.
-        max_bytes: of the gzip. The last rung is returned even if it is larger; the caller splits it.
+        record: the recorded episode.
+        max_bytes: of the gzip. The smallest plan is returned even if it is larger; the caller splits it.
     """
     plan, dropped = Plan(), []
     entries = 0 if record.temporal is None else record.temporal.size
-    rungs = list(_ladder(record))
+    reductions = list(_reductions(record))
     if entries > DENSE_LIMIT:
-        words, change = next(rung for rung in rungs if "largest" in rung[0])
+        words, change = next(one for one in reductions if "largest" in one[0])
         plan, dropped = change(plan), [words]
     packed = pack(record, plan)
-    for words, change in rungs:
+    for words, change in reductions:
         if len(packed.data) <= max_bytes:
             break
         changed = change(plan)
@@ -97,8 +84,8 @@ def fit(record: EpisodeRecord, max_bytes: int) -> Packed:
     return packed._replace(dropped=dropped)
 
 
-def _ladder(record: EpisodeRecord) -> Iterator[tuple[str, Callable[[Plan], Plan]]]:
-    """The rungs that say something about this record: what a reader is told, and the change of plan."""
+def _reductions(record: EpisodeRecord) -> Iterator[tuple[str, Callable[[Plan], Plan]]]:
+    """Yield the reductions that apply to this record: words for the reader, and the change of plan."""
     if record.temporal is not None and record.num_steps > LONG:
         yield (
             f"attention to the past: of every row the {KEPT} largest entries, and the mass of the rest",
@@ -128,7 +115,7 @@ def _ladder(record: EpisodeRecord) -> Iterator[tuple[str, Callable[[Plan], Plan]
 
 
 def best_heads(record: EpisodeRecord) -> tuple[int, ...]:
-    """Numbers of the heads of the last layer, and of the best eight others: by recall if pairs are known, else by use.
+    """List the heads of the last layer, and the best eight others: by recall if pairs are known, else by use.
 
     Recall: mean mass on the key at the query's steps. Use: correlation of chunk mass with the effect of removal.
     Without either: by the mean of the largest entry.
@@ -150,7 +137,7 @@ def _worth(record: EpisodeRecord, head: int) -> float:
             if pair.query[0] < record.num_steps
         ]
         return float(np.mean(masses)) if masses else 0.0
-    if chunk_rel is not None and removal is not None and removal.unit == "chunk":
+    if chunk_rel is not None and removal is not None and record.has_chunk_removal:
         both = np.isfinite(chunk_rel[:, head]) & np.isfinite(removal.kl)
         attended, used = chunk_rel[:, head][both], removal.kl[both]
         if len(used) > 1 and attended.std() > 0 and used.std() > 0:
@@ -164,14 +151,14 @@ def _worth(record: EpisodeRecord, head: int) -> float:
 
 
 def pack(record: EpisodeRecord, plan: Plan) -> Packed:
-    """The arrays of a record as a plan says."""
+    """Pack the arrays of a record by a plan."""
     blocks = list(_curves(record)) + list(_maps(record, plan)) + list(_effects(record))
     joined = b"".join(_aligned(block.encoded.data) for block in blocks)
     return Packed(blocks, gzip.compress(joined, 6, mtime=0), plan, [])
 
 
 def headers(packed: Packed) -> list[dict[str, Any]]:
-    """What the page must know of every array, for JSON; ``off`` counts bytes of the unzipped data."""
+    """Return the description of every array for the page's JSON; ``off`` counts bytes of the unzipped data."""
     offset, found = 0, []
     for block in packed.blocks:
         high = None if math.isnan(block.high) else block.high
@@ -205,27 +192,23 @@ def _maps(record: EpisodeRecord, plan: Plan) -> Iterator[Block]:
             yield _map("temporal", temporal, plan.maps, first)
     if record.chunk_rel is not None:
         yield _map("chunk_rel", record.chunk_rel[first:stop, heads], plan.maps, first)
-    if record.chunk_read is not None:
-        yield Block("chunk_read", encode(record.chunk_read[first:stop, heads], "bool"), first, 1, math.nan)
-    if record.chunk_tail is not None:
-        yield Block("chunk_tail", encode(record.chunk_tail[first:stop, heads], "f32"), first, 1, math.nan)
+    for name, array, encoding in (("chunk_read", record.chunk_read, "bool"), ("chunk_tail", record.chunk_tail, "f32")):
+        if array is not None:
+            yield _plain(name, array[first:stop, heads], encoding, first)
     every = plan.spatial_every
-    for name, maps, encoding in (
-        ("spatial", record.spatial, plan.maps),
-        ("what_where", record.what_where, "s8"),
-    ):
+    for name, maps, encoding in (("spatial", record.spatial, plan.maps), ("what_where", record.what_where, "s8")):
         if maps is not None:
             yield _map(name, maps[first:stop:every, heads], encoding, first, every=every, map_axes=2)
     if record.spacetime is not None:
         past = record.spacetime
-        steps = np.where(past.step[first:stop, heads] < 0, ABSENT_STEP, past.step[first:stop, heads])
-        yield Block("past_step", encode(steps, "u16"), first, 1, math.nan)
-        yield Block("past_cell", encode(past.cell[first:stop, heads], "u16"), first, 1, math.nan)
-        yield _map("past_weight", past.weight[first:stop, heads], "u8", first)
-        yield Block("past_tail", encode(past.tail[first:stop, heads], "f32"), first, 1, math.nan)
+        step, cell, weight, tail = (part[first:stop, heads] for part in (past.step, past.cell, past.weight, past.tail))
+        yield _plain("past_step", np.where(step < 0, ABSENT_STEP, step), "u16", first)
+        yield _plain("past_cell", cell, "u16", first)
+        yield _map("past_weight", weight, "u8", first)
+        yield _plain("past_tail", tail, "f32", first)
     for number, saliency in enumerate(record.saliency):
         kept = np.flatnonzero((saliency.steps >= first) & (saliency.steps < stop))[:: plan.saliency_every]
-        yield Block(f"saliency{number}_steps", encode(saliency.steps[kept], "i32"), 0, 0, math.nan)
+        yield _plain(f"saliency{number}_steps", saliency.steps[kept], "i32", every=0)
         for which, maps in (("actor", saliency.actor), ("critic", saliency.critic)):
             if maps is not None:
                 yield _map(f"saliency{number}_{which}", maps[kept], plan.maps, 0, every=0, map_axes=2)
@@ -249,7 +232,7 @@ def _effects(record: EpisodeRecord) -> Iterator[Block]:
 
 
 def _sparse(temporal: np.ndarray, first: int, encoding: str) -> Iterator[Block]:
-    """The largest entries of every row, sorted by step, and the mass that is not among them."""
+    """Yield the largest entries of every row, sorted by step, and the mass that is not among them."""
     rows, heads, steps = temporal.shape
     kept = min(KEPT, steps)
     index = np.empty((rows, heads, kept), np.int64)
@@ -261,20 +244,20 @@ def _sparse(temporal: np.ndarray, first: int, encoding: str) -> Iterator[Block]:
         index[row], weight[row] = largest, np.take_along_axis(temporal[row], largest, -1)
         tail[row] = np.nansum(temporal[row], -1) - np.nansum(weight[row], -1)
     index = np.where(np.isnan(weight), ABSENT_STEP, index)
-    yield Block("temporal_step", encode(index, "u16"), first, 1, math.nan)
+    yield _plain("temporal_step", index, "u16", first)
     yield _map("temporal", weight, encoding, first)
-    yield Block("temporal_tail", encode(np.maximum(tail, 0), "f32"), first, 1, math.nan)
+    yield _plain("temporal_tail", np.maximum(tail, 0), "f32", first)
 
 
-def _plain(name: str, array: np.ndarray, encoding: str = "f32") -> Block:
-    return Block(name, encode(array, encoding), 0, 1, math.nan)
+def _plain(name: str, array: np.ndarray, encoding: str = "f32", first_row: int = 0, every: int = 1) -> Block:
+    return Block(name, encode(array, encoding), first_row, every, math.nan)
 
 
 def _map(name: str, maps: np.ndarray, encoding: str, first_row: int, *, every: int = 1, map_axes: int = 1) -> Block:
-    present = np.abs(maps[np.isfinite(maps)])
-    high = float(np.percentile(present, 99.5)) if present.size else math.nan
+    sizes = np.abs(maps)
+    high = highest(sizes, math.nan)
     if high == 0:
-        high = float(present.max())
+        high = float(sizes[np.isfinite(sizes)].max())
     try:
         return Block(name, encode(maps, encoding, map_axes=map_axes), first_row, every, high)
     except ValueError as error:

@@ -1,6 +1,6 @@
-"""An episode told to its agent again, step by step and in many variants, the memory known at every step."""
+"""Recorded inputs of an episode given to its agent again, step by step and in many variants."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
@@ -8,11 +8,12 @@ from torch import Tensor
 
 from recollect.agents.actor_critic import ActorCritic, ActorCriticOutput
 from recollect.agents.contract import ActorInputs
+from recollect.cores import CORES
 from recollect.state import batch_size
 
 
 class Playback:
-    """What an agent was told in one episode.
+    """The inputs of an agent in one episode.
 
     Args:
         agent: in ``eval`` mode.
@@ -26,20 +27,20 @@ class Playback:
         self.is_first = torch.zeros(1, self.num_steps, dtype=torch.bool, device=inputs.reward.device)
         self.is_first[:, 0] = True
         self.encoded = agent.encode(inputs, self.is_first)
-        """``[1, T, *input_shape]``: what the core reads."""
+        """Inputs of the core, ``[1, T, *input_shape]``."""
 
     def part(self, start: int, stop: int) -> ActorInputs:
-        """The inputs of some steps, ``[1, stop - start, ...]``."""
-        return ActorInputs._make(None if part is None else _cut(part, start, stop) for part in self.inputs)
+        """Return the inputs of some steps, ``[1, stop - start, ...]``."""
+        return map_inputs(lambda leaf: leaf[:, start:stop], self.inputs)
 
     @torch.no_grad()
     def step(self, t: int, state: Any, encoded: Tensor | None = None) -> tuple[ActorCriticOutput, Any]:
-        """Step t in r variants.
+        """Run step t in r variants.
 
         Args:
             t: of the episode.
             state: before it, of r rows.
-            encoded: what the core reads, ``[r, 1, *input_shape]``; None: what it read in the episode, in all rows.
+            encoded: inputs of the core, ``[r, 1, *input_shape]``; None: those of the episode, in all rows.
 
         Returns:
             Policy and value, ``[r, 1, ...]``, and the states after the step.
@@ -51,15 +52,16 @@ class Playback:
         outputs, state = agent.core(encoded, state, self.is_first[:, t : t + 1].expand(rows, 1))
         return agent.decide(outputs, encoded, self.part(t, t + 1)), state
 
-    def states(self) -> Iterator[tuple[int, Any]]:
-        """Every step with the state before it, of one row."""
+    def states(self, steps: Collection[int] | None = None) -> Iterator[tuple[int, Any]]:
+        """Yield steps with the state before each, of one row; None: all steps."""
         state = self.agent.initial_state(1)
-        for t in range(self.num_steps):
-            yield t, state
+        for t in range(self.num_steps if steps is None else max(steps) + 1):
+            if steps is None or t in steps:
+                yield t, state
             _, state = self.step(t, state)
 
     def state_before(self, step: int) -> Any:
-        """The memory with which the agent met a step."""
+        """Return the memory before a step."""
         if not 0 <= step < self.num_steps:
             raise ValueError(f"step={step}: this episode has steps 0..{self.num_steps - 1}")
         state = self.agent.initial_state(1)
@@ -69,7 +71,17 @@ class Playback:
         return state
 
 
-def _cut(part: Any, start: int, stop: int) -> Any:
-    if isinstance(part, dict):
-        return {name: _cut(child, start, stop) for name, child in part.items()}
-    return part[:, start:stop]
+def map_inputs(change: Any, inputs: ActorInputs) -> ActorInputs:
+    """Apply a function to every tensor of an agent's inputs; None stays None."""
+
+    def changed(part: Any) -> Any:
+        if isinstance(part, dict):
+            return {name: changed(child) for name, child in part.items()}
+        return None if part is None else change(part)
+
+    return ActorInputs._make(changed(part) for part in inputs)
+
+
+def core_key(agent: ActorCritic) -> str:
+    """Return the key of an agent's core; empty for a user-defined core."""
+    return next((key for key, kind in CORES.items() if type(agent.core_config) is kind), "")

@@ -1,4 +1,4 @@
-"""Numbers of an episode as few bytes: the encodings of ``memx-1``, and their inverse.
+"""Compact encodings of arrays in the page format ``memx-1``, and their inverse.
 
 Attention is peaked: most entries are near zero and a few carry the mass. Codes of equal steps would round the small
 ones to nothing, so the *root* of a number is rounded (square-root companding), relative to the largest number of its
@@ -6,7 +6,7 @@ map, which is kept as float32:
 
     code = 1 + round(254 sqrt(x / scale))          x = scale ((code - 1) / 254)^2
 
-Code 0 says "absent": a step in the future, before the window, or not measured. It is NaN in arrays and never drawn as
+Code 0 means "absent": a step in the future, before the window, or not measured. It is NaN in arrays and never drawn as
 zero. Numbers with a sign (attribution, change of value) are rounded the same way on both sides of code 128.
 
 | encoding | bytes | for |
@@ -24,36 +24,30 @@ from typing import Any, NamedTuple
 import numpy as np
 
 PLAIN = {"f32": "<f4", "f16": "<f2", "i32": "<i4", "u16": "<u2", "bool": "?"}
-"""Encodings that are NumPy's own."""
-LEVELS = {"u8": 254, "u4": 14, "s8": 127}
-"""Steps between nothing and the largest number of a map."""
+LEVELS = {"u8": 254, "u4": 14, "s8": 127}  # steps between nothing and the largest number of a map
 ERROR_BOUND = {"u8": 1 / 254, "u4": 1 / 14, "s8": 1 / 127}
 """Largest error of a number, as a share of the largest number of its map."""
 
 
 class Encoded(NamedTuple):
-    """An array as bytes, and what is needed to read them."""
+    """An array as bytes."""
 
-    encoding: str
-    """A key of the table above."""
+    encoding: str  # a key of the table above
     shape: tuple[int, ...]
-    """Of the array."""
-    map_axes: int
-    """Last axes that share a scale; 0 where there is none."""
-    data: bytes
-    """Codes, then (where ``map_axes``) the scales as float32, one for each map."""
+    map_axes: int  # last axes that share a scale; 0 where there is none
+    data: bytes  # codes, then (where ``map_axes``) the scales as float32, one for each map
 
     def header(self) -> dict[str, Any]:
-        """What the page must know, for JSON."""
+        """Return the description of the array for the page's JSON."""
         return {"enc": self.encoding, "shape": list(self.shape), "map_axes": self.map_axes}
 
 
 def encode(array: np.ndarray, encoding: str, *, map_axes: int = 1) -> Encoded:
-    """Write an array as bytes.
+    """Encode an array as bytes.
 
     Args:
         array: any shape; NaN is "absent" in maps and stays NaN in ``f32``.
-        encoding: how.
+        encoding: a key of the table above.
         map_axes: number of last axes that share a scale.
 
     Raises:
@@ -72,10 +66,7 @@ def encode(array: np.ndarray, encoding: str, *, map_axes: int = 1) -> Encoded:
     scale = np.abs(numbers).max(axes, initial=0).astype(np.float32)
     parts = numbers / np.where(scale > 0, scale, 1).reshape(*scale.shape, *(1,) * map_axes)
     steps = np.rint(LEVELS[encoding] * np.sqrt(np.abs(parts)))
-    if encoding == "s8":
-        codes = np.where(present, 128 + np.sign(parts) * steps, 0).astype(np.uint8)
-    else:
-        codes = np.where(present, 1 + steps, 0).astype(np.uint8)
+    codes = np.where(present, 128 + np.sign(parts) * steps if encoding == "s8" else 1 + steps, 0).astype(np.uint8)
     if encoding == "u4":
         flat = codes.reshape(-1)
         flat = np.concatenate((flat, np.zeros(flat.size % 2, np.uint8)))
@@ -84,7 +75,7 @@ def encode(array: np.ndarray, encoding: str, *, map_axes: int = 1) -> Encoded:
 
 
 def decode(encoded: Encoded) -> np.ndarray:
-    """The array that was written, up to rounding; NaN where nothing is."""
+    """Return the encoded array, up to rounding; NaN where absent."""
     encoding, shape, map_axes, data = encoded
     if encoding in PLAIN:
         return np.frombuffer(data, PLAIN[encoding]).reshape(shape)

@@ -1,7 +1,7 @@
-"""Does attention find the moment that matters? Numbers of one head (or of a mean of heads) in one episode.
+"""Does attention find the moment that matters? Measures of one head, or of a mean of heads, in one episode.
 
-All ask for the world's truth: at a decision step t the key ``[s0, s1)`` is what the decision depends on (``pairs``).
-Every number comes with what a head that knows nothing would score.
+All need the world's ground truth: the decision at step t depends on the key ``[s0, s1)`` (``pairs``). The chance level
+is the score of a head without any information.
 
     recall@k        one of the k chunks with most weight overlaps the key          chance: k draws without replacement
     mass, lift      weight on the key; divided by the key's share of the past      1
@@ -9,58 +9,46 @@ Every number comes with what a head that knows nothing would score.
     choice          of the events that the key is one of, the key has most weight  1 / number of events
     latency         steps from the start of a question to the first recall@1
     persistence     recall@1 at the steps of a question that follow its first recall@1
-
-recall-success coupling is score.py's: it compares episodes.
 """
 
-from collections.abc import Iterator, Sequence
-from math import comb
+from collections.abc import Sequence
+from math import comb, nan
 from typing import NamedTuple
 
 import numpy as np
 
 from recollect.interpret.record import EpisodeRecord
+from recollect.interpret.report import Samples
 
 
 class Decision(NamedTuple):
-    """A step that depends on what was seen before."""
+    """A step that depends on an earlier one."""
 
     t: int
     key: tuple[int, int]
-    since: int
-    """First step of the question."""
-
-
-class Ratio(NamedTuple):
-    """A mean over decisions, ready to be pooled: sums and their number."""
-
-    total: float
-    chance: float
-    number: int
+    since: int  # first step of the question
 
 
 class Maps(NamedTuple):
-    """The attention of one head, or of a mean of heads."""
+    """Attention of one head, or of a mean of heads."""
 
-    steps: np.ndarray
-    """``[T, T]``, NaN out of reach."""
-    chunks: np.ndarray
-    """``[T, C]``, NaN out of reach."""
+    steps: np.ndarray  # ``[T, T]``, NaN out of reach
+    chunks: np.ndarray  # ``[T, C]``, NaN out of reach
 
 
 def maps_of(record: EpisodeRecord, heads: Sequence[int]) -> Maps:
-    """The mean over some heads of a record."""
+    """Return the mean over some heads of a record."""
     assert record.temporal is not None and record.chunk_rel is not None
     return Maps(mean_of_heads(record.temporal[:, list(heads)]), mean_of_heads(record.chunk_rel[:, list(heads)]))
 
 
 def mean_of_heads(maps: np.ndarray) -> np.ndarray:
-    """Of maps ``[T, heads, ...]``, NaN out of reach; a place that only some heads reach counts as 0 for the others."""
+    """Average maps ``[T, heads, ...]``, NaN out of reach; a place that only some heads reach counts as 0 for others."""
     return np.where(np.isnan(maps).all(1), np.nan, np.nan_to_num(maps).mean(1))
 
 
 def decisions(record: EpisodeRecord) -> list[Decision]:
-    """All steps with a key in their past, without the last one of an episode that is over: nothing is decided there."""
+    """List all steps with a key in their past, except the last one of an ended episode: nothing is decided there."""
     last = record.num_steps - bool(record.done[-1])
     return [
         Decision(t, pair.key, pair.query[0])
@@ -70,20 +58,18 @@ def decisions(record: EpisodeRecord) -> list[Decision]:
     ]
 
 
+def decision_steps(record: EpisodeRecord) -> list[int]:
+    """List the decision steps, or all steps where the world names none."""
+    return [decision.t for decision in decisions(record)] or list(range(record.num_steps))
+
+
 def overlapping(record: EpisodeRecord, key: tuple[int, int]) -> np.ndarray:
-    """Which chunks overlap a key, bool ``[C]``."""
+    """Mark the chunks that overlap a key, bool ``[C]``."""
     return np.array([start < key[1] and stop > key[0] for start, stop in record.chunks], bool)
 
 
-def recall_at(record: EpisodeRecord, maps: Maps, k: int = 1) -> Ratio:
-    """recall@k over chunks; steps that see no chunk are left out, and so are those that see at most k."""
-    hits, chance, number = 0.0, 0.0, 0
-    for hit, by_chance in _recalls(record, maps, k):
-        hits, chance, number = hits + hit, chance + by_chance, number + 1
-    return Ratio(hits, chance, number)
-
-
-def _recalls(record: EpisodeRecord, maps: Maps, k: int) -> Iterator[tuple[bool, float]]:
+def recall_at(record: EpisodeRecord, maps: Maps, k: int = 1) -> Samples:
+    """Yield recall@k at decisions that see more than k chunks."""
     for decision in decisions(record):
         weights = maps.chunks[decision.t]
         seen = np.flatnonzero(~np.isnan(weights))
@@ -94,73 +80,64 @@ def _recalls(record: EpisodeRecord, maps: Maps, k: int) -> Iterator[tuple[bool, 
             yield bool(right[best].any()), 1 - comb(wrong, k) / comb(len(seen), k)
 
 
-def mass_on_key(record: EpisodeRecord, maps: Maps) -> tuple[Ratio, Ratio]:
-    """Mass on the key (chance: the key's share of past steps, times all mass), and lift (chance 1)."""
-    masses, chances, lifts, number = 0.0, 0.0, 0.0, 0
+def mass_on_key(record: EpisodeRecord, maps: Maps) -> Samples:
+    """Yield the weight on the key; chance is the key's share of past steps, times all weight."""
     for t, (start, stop), _ in decisions(record):
         row = np.nan_to_num(maps.steps[t])
-        chance = row.sum() * (stop - start) / (t + 1)
-        mass = row[start:stop].sum()
-        masses, chances, number = masses + mass, chances + chance, number + 1
-        lifts += mass / chance if chance > 0 else 0.0
-    return Ratio(float(masses), float(chances), number), Ratio(float(lifts), float(number), number)
+        yield row[start:stop].sum(), row.sum() * (stop - start) / (t + 1)
 
 
-def localisation(record: EpisodeRecord, maps: Maps) -> Ratio:
-    """Area under the ROC of attention as a detector of the key's steps; what is out of reach has weight 0."""
-    total, number = 0.0, 0
+def lift(record: EpisodeRecord, maps: Maps) -> Samples:
+    """Yield the weight on the key divided by its chance level."""
+    for mass, chance in mass_on_key(record, maps):
+        yield mass / chance if chance > 0 else 0.0, 1.0
+
+
+def localisation(record: EpisodeRecord, maps: Maps) -> Samples:
+    """Yield the area under the ROC of attention as a detector of the key's steps; out of reach the weight is 0."""
     for t, (start, stop), _ in decisions(record):
         is_key = np.zeros(t + 1, bool)
         is_key[start:stop] = True
         if not is_key.all():
-            total, number = total + roc_auc(np.nan_to_num(maps.steps[t, : t + 1]), is_key), number + 1
-    return Ratio(total, 0.5 * number, number)
+            yield roc_auc(np.nan_to_num(maps.steps[t, : t + 1]), is_key), 0.5
 
 
 def roc_auc(scores: np.ndarray, positive: np.ndarray) -> float:
-    """Probability that a positive scores higher than a negative, ties counting half."""
+    """Return the probability that a positive scores higher than a negative, ties counting half."""
     _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]  # mean ranks, from 1
     n, m = int(positive.sum()), int((~positive).sum())
     return float((ranks[positive].sum() - n * (n + 1) / 2) / (n * m))
 
 
-def choice(record: EpisodeRecord, maps: Maps) -> Ratio:
-    """Of the events that the key might have been, does the key have most weight per step? Ballet: which dance."""
-    right, chance, number = 0.0, 0.0, 0
+def choice(record: EpisodeRecord, maps: Maps) -> Samples:
+    """Yield whether the key has most weight per step of the events before the question. Ballet: which dance."""
     for t, key, since in decisions(record):
-        family = [event for event in record.events if event.t1 <= since and event.kind not in ("reward", "end")]
+        family = [event for event in record.blocks if event.t1 <= since]
         cued = [event for event in family if event.t < key[1] and event.t1 > key[0]]
-        if not cued or len(family) < 2:
-            continue
-        row = np.nan_to_num(maps.steps[t])
-        masses = [row[event.t : event.t1].mean() for event in family]
-        best = family[int(np.argmax(masses))]
-        right += best in cued and len(set(masses)) > 1
-        chance += len(cued) / len(family)
-        number += 1
-    return Ratio(right, chance, number)
+        if cued and len(family) >= 2:
+            row = np.nan_to_num(maps.steps[t])
+            masses = [row[event.t : event.t1].mean() for event in family]
+            yield family[int(np.argmax(masses))] in cued and len(set(masses)) > 1, len(cued) / len(family)
 
 
-def latency(record: EpisodeRecord, maps: Maps) -> Ratio:
-    """Steps until the first recall@1, over the questions in which there is one."""
-    found: dict[int, int] = {}
+def latency(record: EpisodeRecord, maps: Maps) -> Samples:
+    """Yield the steps until the first recall@1 of every question that has one."""
+    found: set[int] = set()
     for decision in decisions(record):
         weights = maps.chunks[decision.t]
         hit = not np.isnan(weights).all() and overlapping(record, decision.key)[int(np.nanargmax(weights))]
-        if hit:
-            found.setdefault(decision.since, decision.t - decision.since)
-    return Ratio(float(sum(found.values())), float("nan"), len(found))
+        if hit and decision.since not in found:
+            found.add(decision.since)
+            yield decision.t - decision.since, nan
 
 
-def persistence(record: EpisodeRecord, maps: Maps) -> Ratio:
-    """Once recalled, does it stay so until the question is over? Chance as in recall@1."""
-    hits, chance, number = 0.0, 0.0, 0
+def persistence(record: EpisodeRecord, maps: Maps) -> Samples:
+    """Yield recall@1 after the first hit of a question, until the question is over."""
     begun: set[int] = set()
-    asked = [one for one in decisions(record) if (~np.isnan(maps.chunks[one.t])).sum() > 1]
-    for decision, (hit, by_chance) in zip(asked, _recalls(record, maps, 1), strict=True):
+    judged = [one for one in decisions(record) if (~np.isnan(maps.chunks[one.t])).sum() > 1]
+    for decision, (hit, by_chance) in zip(judged, recall_at(record, maps), strict=True):
         if decision.since in begun:
-            hits, chance, number = hits + hit, chance + by_chance, number + 1
+            yield hit, by_chance
         elif hit:
             begun.add(decision.since)
-    return Ratio(hits, chance, number)

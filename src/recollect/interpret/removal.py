@@ -1,12 +1,12 @@
-"""What a memory is used for: the policy with it and without it.
+"""What is a memory used for? The policy with it and without it.
 
     KL_t,c = KL( pi(. | memory before step t) || pi(. | the same without chunk c) )        dV_t,c = V without c - V
 
-The memory at step t is that of the episode as it was: only this step's reading is changed. See occlusion.py for what it
-means that a chunk is not there.
+The memory at step t is that of the recorded episode: only the reading at this step is changed. occlusion.py defines
+what "without chunk c" means for each core.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from recollect.agents.actor_critic import ActorCriticOutput
 from recollect.cores import HierarchicalChunkMemory
-from recollect.interpret.occlusion import can_hide_steps, forget_chunks, hiding, reset_slots, slots_of
+from recollect.interpret.occlusion import can_hide_steps, forget_chunks, hiding, mask_of, reset_slots, slots_of
 from recollect.interpret.playback import Playback
 from recollect.interpret.record import Removal
 from recollect.state import concatenate, take_rows
@@ -25,7 +25,7 @@ Chunks = Sequence[tuple[int, int]]
 
 @torch.no_grad()
 def measure_removal(playback: Playback, chunks: Chunks, unit: str | None = None) -> Removal:
-    """Take away every chunk at every step, one at a time: T forward passes with a row per chunk.
+    """Remove every chunk at every step, one at a time: T forward passes with a row per chunk.
 
     Args:
         playback: of the episode.
@@ -42,16 +42,27 @@ def measure_removal(playback: Playback, chunks: Chunks, unit: str | None = None)
         remedy = ", ".join(name for name, has in possible.items() if has)
         raise ValueError(f"unit={unit!r}: a {type(core).__name__} has {remedy}")
     if unit == "chunk":
-        return _remove_chunks(playback, chunks)
-    rows = _by_slot(playback) if unit == "slot" else _by_step(playback)
-    method = "each slot set back to what it is at the start of an episode"
-    if unit == "all":
-        method = "the whole memory set back to what it is at the start of an episode"
+        results, number = _without_chunks(playback, chunks), len(chunks)
+        method = "weights of its steps in windows set to 0, the others divided by their sum"
+        if isinstance(core, HierarchicalChunkMemory):
+            method = f"removed from the chunks of all layers; {method}"
+    else:
+        results, number = _after_reset(playback, unit), 1
+        if slots := slots_of(core) if unit == "slot" else None:
+            number = getattr(core.initial_state(1), slots[0]).shape[slots[1]]
+        what = "each slot" if unit == "slot" else "the whole memory"
+        method = f"{what} set back to its value at the start of an episode"
+    width = playback.agent.policy.num_parameters
+    shapes = {"kl": (number,), "dv": (number,), "logits": (number, width)}
+    rows = {name: np.full((playback.num_steps, *shape), np.nan, np.float32) for name, shape in shapes.items()}
+    for t, removed, output in results:
+        for name, part in _compare(playback, output).items():
+            rows[name][t, removed] = part
     return Removal(**rows, method=method, unit=unit)
 
 
 def policies_without(playback: Playback, t: int, state: Any, hidden: Tensor) -> ActorCriticOutput:
-    """What the agent says at step t when steps are hidden from it: row 0 with its whole memory, then one per set.
+    """Run step t with hidden steps: row 0 with the whole memory, then one row per set of hidden steps.
 
     Args:
         playback: of the episode.
@@ -70,8 +81,8 @@ def policies_without(playback: Playback, t: int, state: Any, hidden: Tensor) -> 
         return playback.step(t, rows)[0]
 
 
-def compare(playback: Playback, output: ActorCriticOutput) -> dict[str, np.ndarray]:
-    """KL, dV and parameters of the rows after the first, each against the first."""
+def _compare(playback: Playback, output: ActorCriticOutput) -> dict[str, np.ndarray]:
+    """Return KL, dV and parameters of the rows after the first, each against the first."""
     distribution = playback.agent.distribution
     policy, value = output.policy[:, 0], output.value[:, 0]
     kl = distribution(policy[1:]).divergence(distribution(policy[:1].expand_as(policy[1:])))
@@ -79,29 +90,22 @@ def compare(playback: Playback, output: ActorCriticOutput) -> dict[str, np.ndarr
     return {name: part.float().cpu().numpy() for name, part in found.items()}
 
 
-def _remove_chunks(playback: Playback, chunks: Chunks) -> Removal:
-    steps, number = playback.num_steps, len(chunks)
-    rows = _empty(steps, number, playback)
-    where = playback.is_first.device
-    sets = torch.zeros(number, steps, dtype=torch.bool, device=where)
-    for c, (start, stop) in enumerate(chunks):
-        sets[c, start:stop] = True
+Results = Iterator[tuple[int, list[int] | slice, ActorCriticOutput]]
+"""Step, removed units, and the output with the memory and without each unit."""
+
+
+def _without_chunks(playback: Playback, chunks: Chunks) -> Results:
+    steps, device = playback.num_steps, playback.is_first.device
+    sets = [mask_of([chunk], steps, device) for chunk in chunks]
     for t, state in playback.states():
-        reached = in_reach(playback, t)
+        reached = _in_reach(playback, t)
         held = [c for c, (start, stop) in enumerate(chunks) if stop <= t and reached[start:stop].any()]
         if held:
-            output = policies_without(playback, t, state, sets[held])
-            for name, part in compare(playback, output).items():
-                rows[name][t, held] = part
-    core = playback.agent.core
-    method = "weights of its steps in windows set to 0, the others divided by their sum"
-    if isinstance(core, HierarchicalChunkMemory):
-        method = f"taken out of the chunks of all layers; {method}"
-    return Removal(**rows, method=method, unit="chunk")
+            yield t, held, policies_without(playback, t, state, torch.stack([sets[c] for c in held]))
 
 
-def in_reach(playback: Playback, t: int) -> np.ndarray:
-    """Which steps the memory before step t holds in any form, bool ``[T]``."""
+def _in_reach(playback: Playback, t: int) -> np.ndarray:
+    """Mark the steps that the memory before step t holds in any form, bool ``[T]``."""
     reached = np.zeros(playback.num_steps, bool)
     for places in playback.agent.core.attended_steps(torch.full((1, 1), t)).values():
         first, behind = (place.flatten().tolist() for place in torch.broadcast_tensors(*places))
@@ -110,29 +114,8 @@ def in_reach(playback: Playback, t: int) -> np.ndarray:
     return reached
 
 
-def _by_slot(playback: Playback) -> dict[str, np.ndarray]:
-    core, rows = playback.agent.core, None
+def _after_reset(playback: Playback, unit: str) -> Results:
+    core, fresh = playback.agent.core, playback.agent.initial_state(1)
     for t, state in playback.states():
-        without = reset_slots(core, state)
-        output, _ = playback.step(t, concatenate([state, without]))
-        found = compare(playback, output)
-        rows = _empty(playback.num_steps, len(found["kl"]), playback) if rows is None else rows
-        for name, part in found.items():
-            rows[name][t] = part
-    assert rows is not None
-    return rows
-
-
-def _by_step(playback: Playback) -> dict[str, np.ndarray]:
-    rows, fresh = _empty(playback.num_steps, 1, playback), playback.agent.initial_state(1)
-    for t, state in playback.states():
-        output, _ = playback.step(t, concatenate([state, fresh]))
-        for name, part in compare(playback, output).items():
-            rows[name][t] = part
-    return rows
-
-
-def _empty(steps: int, number: int, playback: Playback) -> dict[str, np.ndarray]:
-    width = playback.agent.policy.num_parameters
-    shapes = {"kl": (steps, number), "dv": (steps, number), "logits": (steps, number, width)}
-    return {name: np.full(shape, np.nan, np.float32) for name, shape in shapes.items()}
+        edited = reset_slots(core, state) if unit == "slot" else fresh
+        yield t, slice(None), playback.step(t, concatenate([state, edited]))[0]

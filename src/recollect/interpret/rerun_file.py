@@ -1,11 +1,11 @@
-"""An episode in the file format of rerun (https://rerun.io), for people who look at everything there.
+"""An episode in the file format of the viewer rerun (https://rerun.io).
 
     write_rerun(record, "episode.rrd")          needs the package rerun-sdk
     rerun episode.rrd
 
-Everything stands on the timeline ``step``: the frame with attention and saliency over it and the boxes of things, the
-attention of every head to the past as bars, curves, what removing a memory changes, and events. Such a file is read by
-the version of the viewer that belongs to the SDK, and the next one; the HTML page is the one to keep.
+Everything is on the timeline ``step``: the frame with attention and saliency over it and the boxes of things, the
+attention of every head to the past as bars, curves, the effects of removing a memory, and events. Such a file is read
+by the version of the viewer that belongs to the SDK, and the next one; for keeping, use the HTML page.
 """
 
 from collections.abc import Iterator
@@ -18,18 +18,15 @@ from typing import Any
 import numpy as np
 
 from recollect.files import new_file, path_errors
-from recollect.interpret.colours import OPACITY, colour_table
+from recollect.interpret.colours import OPACITY, colour_table, highest, to_pixels
 from recollect.interpret.pointing import picture_size
 from recollect.interpret.recall import mean_of_heads
 from recollect.interpret.record import EpisodeRecord
 from recollect.interpret.report import Report
 
-PERCENTILE = 99.5
-"""Of a map over the episode: where its colours end, as in the memory explorer."""
-
 
 def require_rerun() -> Any:
-    """The package ``rerun``.
+    """Import the package ``rerun``.
 
     Raises:
         ValueError: it is not installed.
@@ -43,21 +40,19 @@ def write_rerun(record: EpisodeRecord, path: str | PathLike[str], report: Report
     """Write a recording for rerun.
 
     Args:
-        record: what was recorded.
-        path: of the file; what stood there is replaced.
-        report: its verdict is written beside the notes; None leaves it out.
+        record: the recorded episode.
+        path: of the file; an existing one is replaced.
+        report: its verdict is written beside the notes.
 
     Raises:
         ValueError: rerun-sdk is not installed, or a folder that cannot be written.
     """
-    rerun, target = require_rerun(), Path(path)
+    rerun, target, info = require_rerun(), Path(path), record.info
     with path_errors("path", target):
         target.parent.mkdir(parents=True, exist_ok=True)
         with new_file(target) as unfinished:
-            unfinished.touch()  # rerun itself would not say what is wrong
-            stream = rerun.RecordingStream(
-                "recollect", recording_id=f"{record.info.task}-{record.info.core}-{record.info.seed}"
-            )
+            unfinished.touch()  # the errors of rerun itself do not name the path
+            stream = rerun.RecordingStream("recollect", recording_id=f"{info.task}-{info.core}-{info.seed}")
             stream.save(str(unfinished))
             try:
                 _log(rerun, stream, record, report)
@@ -68,9 +63,8 @@ def write_rerun(record: EpisodeRecord, path: str | PathLike[str], report: Report
 
 
 def _log(rerun: Any, stream: Any, record: EpisodeRecord, report: Report | None) -> None:
-    """Everything, step by step."""
-    says = [] if report is None else [report.verdict]
-    stream.log("about", rerun.TextDocument("\n\n".join([*says, *record.info.notes])), static=True)
+    texts = [*([] if report is None else [report.verdict]), *record.info.notes]
+    stream.log("about", rerun.TextDocument("\n\n".join(texts)), static=True)
     events = sorted(record.events, key=lambda event: event.t)
     for t in range(record.num_steps):
         stream.set_time("step", sequence=t)
@@ -82,7 +76,7 @@ def _log(rerun: Any, stream: Any, record: EpisodeRecord, report: Report | None) 
 
 
 def _step(rerun: Any, record: EpisodeRecord, t: int) -> Iterator[tuple[str, Any]]:
-    """Everything of one step, by its path."""
+    """Yield everything of one step, by its path."""
     yield from _picture(rerun, record, t)
     yield "curves/value", rerun.Scalars(float(record.value[t]))
     yield "curves/reward", rerun.Scalars(float(record.reward[t]))
@@ -95,51 +89,43 @@ def _step(rerun: Any, record: EpisodeRecord, t: int) -> Iterator[tuple[str, Any]
         yield "curves/largest removal KL", rerun.Scalars(float(np.nanmax(record.removal.kl[t])))
         yield f"memory/removal KL by {record.removal.unit}", rerun.BarChart(np.nan_to_num(record.removal.kl[t]))
     if record.temporal is not None:
-        for number, head in enumerate(record.heads):  # steps in the future are not zero: they are not there
-            yield (
-                f"memory/attention/{_path(head.name)}",
-                rerun.BarChart(np.nan_to_num(record.temporal[t, number, : t + 1])),
-            )
+        for number, head in enumerate(record.heads):  # without the future, which is absent and not zero
+            row = np.nan_to_num(record.temporal[t, number, : t + 1])
+            yield f"memory/attention/{_path(head.name)}", rerun.BarChart(row)
 
 
 def _picture(rerun: Any, record: EpisodeRecord, t: int) -> Iterator[tuple[str, Any]]:
     if not record.frames.size:
         return
-    tall, wide = record.frames.shape[1:3]
+    size = record.frames.shape[1:3]
     yield "frame", rerun.Image(record.frames[t])
     for name, maps, row in _maps(record, t):
-        yield f"frame/{name}", rerun.Image(_laid_over(maps, row, (tall, wide)), draw_order=1.0)
+        yield f"frame/{name}", rerun.Image(_paint(maps, row, size), draw_order=1.0)
     if record.objects is not None:
         seen = record.objects.visible[t]
         boxes = record.objects.boxes[t, seen].astype(float)
-        scale = np.array([tall, wide]) / picture_size(record)
+        scale = np.array(size) / picture_size(record)
         corners, far = boxes[:, :2] * scale, boxes[:, 2:] * scale
         names = [name for name, one in zip(record.objects.names, seen, strict=True) if one]
         yield "frame/things", rerun.Boxes2D(mins=corners[:, ::-1], sizes=(far - corners)[:, ::-1], labels=names)
 
 
 def _maps(record: EpisodeRecord, t: int) -> Iterator[tuple[str, np.ndarray, int]]:
-    """Name, maps ``[n, y, x]`` and the row of a step, of everything that lies over the frame."""
+    """Yield name, maps ``[n, y, x]`` and the row of a step, of everything over the frame."""
     if record.spatial is not None:
         yield "attention", mean_of_heads(record.spatial), t
-    for one in record.saliency:
-        place = np.flatnonzero(one.steps == t)
-        for who, maps in (("actor", one.actor), ("critic", one.critic)):
-            if maps is not None and len(place):
-                yield f"{one.method} {who}", maps, int(place[0])
+    for name, steps, maps in record.saliency_maps():
+        for row in np.flatnonzero(steps == t)[:1].tolist():
+            yield name, maps, row
 
 
-def _laid_over(maps: np.ndarray, row: int, size: tuple[int, int]) -> np.ndarray:
-    """A map as RGBA of the frame's size, its cells as cells; opacity follows the number, and holes are clear."""
-    known = maps[np.isfinite(maps)]
-    high = (float(np.percentile(known, PERCENTILE)) if known.size else 0.0) or 1.0
-    share = np.clip(np.nan_to_num(maps[row]) / high, 0, 1)
-    places = [np.arange(n) * m // n for n, m in zip(size, share.shape, strict=True)]
-    share = share[np.ix_(*places)]
+def _paint(maps: np.ndarray, row: int, size: tuple[int, int]) -> np.ndarray:
+    """Paint a map as RGBA of the frame's size, cell by cell; opacity follows the number, and holes are clear."""
+    share = to_pixels(np.clip(np.nan_to_num(maps[row]) / (highest(maps, 0.0) or 1.0), 0, 1), size)
     alpha = np.round(255 * OPACITY * share**0.7).astype(np.uint8)
     return np.concatenate([colour_table("inferno")[(255 * share).round().astype(int)], alpha[..., None]], -1)
 
 
 def _path(name: str) -> str:
-    """A name as one part of a path: rerun's own signs have no meaning in it."""
+    """Return a name as one part of a path, without rerun's own signs."""
     return "".join(sign if sign.isalnum() or sign in " -_()" else "_" for sign in name)

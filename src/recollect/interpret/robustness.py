@@ -1,119 +1,108 @@
-"""Does what was found hang on an accident of the memory, and is what is attended to enough?
+"""Does recall depend on where chunks begin, and are the most attended chunks enough? Of a chunk memory only.
 
-    boundaries moved    the first observation is told some times more, so that chunks begin elsewhere in the episode: is
-                        the key still recalled, is the likeliest action the same (Lampinen et al. 2021, appendix D.2)
-    chunks of n         the same weights with chunks of another length: is the key still recalled
-    sufficiency         the agent goes on from its first decision with nothing but the k most attended chunks: does it
-                        succeed as often as with all, and more often than with k others
-
-Of a chunk memory only: other cores have no boundaries.
+boundaries moved    the first observation is repeated some times, so that chunks begin elsewhere in the episode: is
+                    the key still recalled, is the likeliest action the same (Lampinen et al. 2021, appendix D.2)
+chunks of n         the same weights with chunks of another length: is the key still recalled
+sufficiency         from its first decision on the agent has nothing but the k most attended chunks: does it
+                    succeed as often as with all, and more often than with k others
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, TypeGuard
+from math import nan
+from typing import Any
 
 import numpy as np
 import torch
 
 from recollect.agents.actor_critic import ActorCritic
-from recollect.agents.contract import ActorInputs
 from recollect.agents.registry import REGISTRY
 from recollect.config import to_json
 from recollect.cores import HierarchicalChunkMemory
 from recollect.evaluation.agents import evaluation_mode
 from recollect.interpret.attention import Attention, record_attention
 from recollect.interpret.episodes import LiveEpisode
-from recollect.interpret.playback import Playback
-from recollect.interpret.recall import Ratio, decisions, maps_of, recall_at
-from recollect.interpret.record import Pair
-from recollect.interpret.report import Metric
-from recollect.interpret.score import memory_heads, pooled
+from recollect.interpret.playback import Playback, map_inputs
+from recollect.interpret.recall import decisions, maps_of, recall_at
+from recollect.interpret.record import EpisodeRecord, Pair, memory_heads
+from recollect.interpret.report import Metric, Ratio, add_up, pool
+from recollect.interpret.swaps import has_chunks
 
-ENOUGH = (1, 2, 4)
-"""Chunks that are left."""
-ORDERS = 2
-"""Random choices of chunks that stand beside the most attended ones."""
+ENOUGH = (1, 2, 4)  # chunks that are left
+ORDERS = 2  # random choices of chunks beside the most attended ones
 
 
 @torch.no_grad()
 def moved_boundaries(episodes: Sequence[LiveEpisode]) -> list[Metric]:
-    """Recall and decisions where chunks begin elsewhere, or have another length; beside those of the episode."""
+    """Measure recall and decisions where chunks begin elsewhere, or have another length."""
     core = episodes[0].agent.core
-    if not _has_chunks(core) or not any(decisions(episode) for episode in episodes):
+    if not has_chunks(core) or not any(decisions(episode) for episode in episodes):
         return []
-    size, found = core.config.chunk_len, []
-    own = [recall_at(one, maps_of(one, memory_heads(one))) for one in episodes]
+    assert isinstance(core, HierarchicalChunkMemory)
+    size = core.config.chunk_len
+    own = [recall(one) for one in episodes]
     moved, kept = [], []
     for one, before in zip(episodes, own, strict=True):
-        told = [_told_later(one, extra) for extra in sorted({max(1, size // 4), max(1, size // 2)})]
-        moved += [_beside(recalled, before) for recalled, _ in told]
-        kept += [same for _, same in told]
-    found += pooled("recall@1, boundaries moved", moved, against="as trained")
-    found += pooled("decision kept, boundaries moved", kept)
+        for extra in sorted({max(1, size // 4), max(1, size // 2)}):
+            recalled, same = delayed(one, extra)
+            moved.append(_against(recalled, before))
+            kept.append(same)
+    found = pool("recall@1, boundaries moved", moved, against="as trained")
+    found += pool("decision kept, boundaries moved", kept)
     for length in (size // 2, 2 * size):
-        if (other := _with_chunks_of(episodes[0].agent, length)) is not None:
-            ratios = [_beside(_recall_of(one, other), before) for one, before in zip(episodes, own, strict=True)]
-            found += pooled(f"recall@1, chunks of {length}", ratios, against=f"of {size}, as trained")
+        if (other := with_chunks_of(episodes[0].agent, length)) is not None:
+            ratios = [_against(_recall_of(one, other), before) for one, before in zip(episodes, own, strict=True)]
+            found += pool(f"recall@1, chunks of {length}", ratios, against=f"of {size}, as trained")
     return found
 
 
-def _has_chunks(core: Any) -> TypeGuard[HierarchicalChunkMemory]:
-    return isinstance(core, HierarchicalChunkMemory) and not core.config.carry_across_episodes
+def recall(record: EpisodeRecord) -> Ratio:
+    """Return recall@1 of a record's memory."""
+    return add_up(recall_at(record, maps_of(record, memory_heads(record))))
 
 
-def _beside(found: Ratio, before: Ratio) -> Ratio:
-    """With the recall as trained in the place of chance."""
+def _against(found: Ratio, before: Ratio) -> Ratio:
+    """Put the recall as trained in the place of chance."""
     share = before.total / before.number if before.number else 0.0
     return Ratio(found.total, share * found.number, found.number)
 
 
-def _told_later(episode: LiveEpisode, extra: int) -> tuple[Ratio, Ratio]:
-    """Recall, and decisions that stay, when the first observation comes ``extra`` times more."""
-    agent, inputs = episode.agent, _repeat_first(episode.inputs, extra)
+def delayed(episode: LiveEpisode, extra: int) -> tuple[Ratio, Ratio]:
+    """Return recall, and unchanged decisions, when the first observation comes ``extra`` times more."""
+    agent = episode.agent
+    inputs = map_inputs(lambda part: torch.cat([part[:, :1]] * extra + [part], 1), episode.inputs)
     playback = Playback(agent, inputs)
     with evaluation_mode(agent, episode.info.seed):
-        heard = record_attention(agent.core, playback.encoded)
-        said = agent.decide(heard.outputs, playback.encoded, inputs)
+        attention = record_attention(agent.core, playback.encoded)
+        output = agent.decide(attention.outputs, playback.encoded, inputs)
     pairs = tuple(
         Pair(query=_shifted(pair.query, extra), key=_shifted(pair.key, extra), strength=pair.strength)
         for pair in episode.pairs
     )
     steps = sorted({decision.t for decision in decisions(episode)})
-    # The likeliest actions: what was drawn from a policy says little of what it has become.
+    # The likeliest actions: an action drawn from the old policy says little about the new one.
     before = agent.distribution(torch.as_tensor(episode.logits[steps])).mode().numpy()
-    action = agent.distribution(said.policy[0, [t + extra for t in steps]]).mode().cpu().numpy()
+    action = agent.distribution(output.policy[0, [t + extra for t in steps]]).mode().cpu().numpy()
     same = [np.array_equal(one, other) for one, other in zip(action, before, strict=True)]
     longer = {name: np.pad(getattr(episode, name), (extra, 0)) for name in ("reward", "done")}
-    return _recall(episode, heard, pairs=pairs, **longer), Ratio(float(sum(same)), float("nan"), len(same))
+    return _recall_with(episode, attention, pairs=pairs, **longer), add_up((one, nan) for one in same)
 
 
 def _shifted(interval: tuple[int, int], extra: int) -> tuple[int, int]:
     return interval[0] + extra, interval[1] + extra
 
 
-def _repeat_first(inputs: ActorInputs, extra: int) -> ActorInputs:
-    def longer(part: Any) -> Any:
-        if isinstance(part, dict):
-            return {name: longer(child) for name, child in part.items()}
-        return None if part is None else torch.cat([part[:, :1]] * extra + [part], 1)
-
-    return ActorInputs._make(longer(part) for part in inputs)
-
-
-def _recall(episode: LiveEpisode, heard: Attention, **also: Any) -> Ratio:
-    names = ("temporal", "chunks", "chunk_rel", "chunk_read", "chunk_tail")
-    other = replace(episode, **{name: getattr(heard, name) for name in names}, **also)
-    return recall_at(other, maps_of(other, memory_heads(other)))
+def _recall_with(episode: LiveEpisode, attention: Attention, **changes: Any) -> Ratio:
+    return recall(replace(episode, **attention.maps(), **changes))
 
 
 def _recall_of(episode: LiveEpisode, other: ActorCritic) -> Ratio:
     with evaluation_mode(other, episode.info.seed):
-        return _recall(episode, record_attention(other.core, Playback(other, episode.inputs).encoded))
+        return _recall_with(episode, record_attention(other.core, Playback(other, episode.inputs).encoded))
 
 
-def _with_chunks_of(agent: ActorCritic, length: int) -> ActorCritic | None:
-    """The same weights around chunks of another length and as many steps of memory; None where they do not fit."""
+def with_chunks_of(agent: ActorCritic, length: int) -> ActorCritic | None:
+    """Build the agent with chunks of another length and as many steps of memory; None where they do not fit."""
     config = agent.core_config
     assert isinstance(agent.core, HierarchicalChunkMemory)
     old = agent.core.config
@@ -128,8 +117,8 @@ def _with_chunks_of(agent: ActorCritic, length: int) -> ActorCritic | None:
 
 
 def sufficiency(episodes: Sequence[LiveEpisode]) -> list[Metric]:
-    """Success with the k most attended chunks alone, from the first decision on; beside k others."""
-    if not _has_chunks(episodes[0].agent.core):
+    """Measure success with the k most attended chunks alone, from the first decision on; beside k others."""
+    if not has_chunks(episodes[0].agent.core):
         return []
     ratios: dict[int, list[Ratio]] = {k: [] for k in ENOUGH}
     for episode in episodes:
@@ -138,12 +127,12 @@ def sufficiency(episodes: Sequence[LiveEpisode]) -> list[Metric]:
     return [
         metric
         for k, found in ratios.items()
-        for metric in pooled(f"success with the {k} most attended", found, against=f"with {k} others")
+        for metric in pool(f"success with the {k} most attended", found, against=f"with {k} others")
     ]
 
 
 def _with_few(episode: LiveEpisode) -> Iterator[tuple[int, bool, float]]:
-    """Of every k: success, and the mean success with random chunks."""
+    """Yield, for every k, success and the mean success with random chunks."""
     first = next(iter(decisions(episode)), None)
     if first is None or episode.info.success is None or not np.isfinite(episode.world.spec.oracle):
         return

@@ -1,6 +1,6 @@
 """Attention to places of pictures: of the present one, and of every picture that a window holds.
 
-Which of them a core has, the axes of its Taps say:
+The axes of a core's Taps define which of them it has:
 
     b h t y x      places of the present picture; a Tap ``what_where_tap`` has signed numbers instead of weights
     b h t s y x    all places of the last pictures together: joint attention to space and time
@@ -19,25 +19,18 @@ from recollect.cores.contract import MemoryCore
 from recollect.interpret.record import Head, SpaceTime
 
 NOW, NOW_AND_PAST, SAME_PLACE = "b h t y x", "b h t s y x", "b h t n s"
-WHAT_WHERE = "what_where_tap"
-"""End of the names of the Taps that tell content from location."""
-LARGEST = math.log(10)
-"""Nats at which what and where are cut, as Mott et al. (2019) cut them."""
-KEPT = 64
-"""Places of past pictures that are kept of every row."""
-
-
-Kept = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-"""Step, cell, weight ``[T, h, k]`` and tail ``[T, h]``."""
+WHAT_WHERE = "what_where_tap"  # end of the names of the Taps that separate content from location
+LARGEST = math.log(10)  # nats at which what and where are cut, as Mott et al. (2019) cut them
+KEPT = 64  # places of past pictures that are kept of every row
+Largest = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # step, cell, weight ``[T, h, k]`` and tail ``[T, h]``
 
 
 class TapCall(NamedTuple):
-    """What a Tap heard in one call of one row, all steps together."""
+    """Weights that a Tap showed in one call of one row, all steps together."""
 
-    weights: Tensor
-    """As the Tap's axes say, with ``b`` 1 and ``t`` the steps of the call."""
+    weights: Tensor  # as the Tap's axes say, with ``b`` 1 and ``t`` the steps of the call
     steps: Callable[[str], np.ndarray]
-    """The steps ``[t, s]`` behind the places s of a window's Tap, -1 where none is, by the Tap's name."""
+    """Absolute steps ``[t, s]`` of the places s of a window's Tap, -1 where none is, by the Tap's name."""
 
 
 class SpatialMaps(NamedTuple):
@@ -49,67 +42,59 @@ class SpatialMaps(NamedTuple):
     spacetime: SpaceTime | None = None
 
 
-def collect_spatial_maps(
-    core: MemoryCore[Any], heard: dict[str, list[TapCall]], windows: Sequence[Head]
-) -> SpatialMaps:
-    """Lay out what was heard, for the heads of the core's windows, or for heads of its own.
+def collect_spatial_maps(core: MemoryCore[Any], taps: dict[str, list[TapCall]], windows: Sequence[Head]) -> SpatialMaps:
+    """Arrange recorded weights for the heads of the core's windows, or for heads of its own.
 
     Args:
-        core: who was heard.
-        heard: calls by the name of the Tap, in the order of the core's modules.
-        windows: heads that attend to steps; a map of fewer heads is shown once for every layer of them.
+        core: the recorded core.
+        taps: calls by the name of the Tap, in the order of the core's modules.
+        windows: heads that attend to steps; a map of fewer heads is repeated for every layer of them.
     """
-    axes = {name: core.get_submodule(name).axes for name in heard}  # type: ignore[union-attr]
     present, signed, past = [], [], []
     heads: list[Head] = []
-    for name, calls in heard.items():
-        if axes[name] == NOW:
-            maps = _joined([call.weights[0].movedim(1, 0) for call in calls])
+    for name, calls in taps.items():
+        axes = core.get_submodule(name).axes
+        if axes == NOW:
+            maps = torch.cat([call.weights[0].movedim(1, 0) for call in calls]).float().cpu().numpy()
             if name.endswith(WHAT_WHERE):
                 signed.append(maps.clip(-LARGEST, LARGEST))
                 continue
             heads += [Head(layer=len(present), head=h, kind="places", tap=name) for h in range(maps.shape[1])]
             present.append(maps)
-        elif axes[name] == NOW_AND_PAST:
-            present.append(_joined([call.weights[0, :, :, -1].movedim(1, 0) for call in calls]))
-            past.append(_kept(name, [(call, call.weights[0].movedim(1, 0).flatten(-2)) for call in calls]))
-        elif axes[name] == SAME_PLACE:
-            past.append(_kept(name, [(call, _by_step(call.weights[0])) for call in calls]))
-    grid = getattr(core.config, "grid", (1, 1))
+        elif axes == NOW_AND_PAST:
+            now = [call.weights[0, :, :, -1].movedim(1, 0) for call in calls]
+            present.append(torch.cat(now).float().cpu().numpy())
+            past.append(_largest(name, [(call, call.weights[0].movedim(1, 0).flatten(-2)) for call in calls]))
+        elif axes == SAME_PLACE:
+            past.append(_largest(name, [(call, _by_step(call.weights[0])) for call in calls]))
+    spacetime = None
+    if past:
+        step, cell, weight, tail = (np.concatenate(parts, 1) for parts in zip(*past, strict=True))
+        grid = getattr(core.config, "grid", (1, 1))
+        spacetime = SpaceTime(step=step, cell=cell, weight=weight, tail=tail, grid=grid)
     return SpatialMaps(
         tuple(heads) if not windows else (),
-        _for_heads(present, len(windows)),
-        _for_heads(signed, len(windows)),
-        _spacetime(past, grid),
+        _repeat_for_heads(present, len(windows)),
+        _repeat_for_heads(signed, len(windows)),
+        spacetime,
     )
 
 
-def _spacetime(layers: list[Kept], grid: tuple[int, int]) -> SpaceTime | None:
-    if not layers:
-        return None
-    step, cell, weight, tail = (np.concatenate(parts, 1) for parts in zip(*layers, strict=True))
-    return SpaceTime(step=step, cell=cell, weight=weight, tail=tail, grid=grid)
-
-
 def _by_step(weights: Tensor) -> Tensor:
-    """``[h, t, n, s]``, what places give to themselves, as ``[t, h, s, n]``, which the mean place gives to all."""
+    """Convert weights ``[h, t, n, s]`` of places to themselves to ``[t, h, s, n]``, of the mean place to all."""
     return weights.permute(1, 0, 3, 2) / weights.shape[2]
 
 
-def _joined(parts: list[Tensor]) -> np.ndarray:
-    return torch.cat(parts).float().cpu().numpy()
-
-
-def _for_heads(maps: list[np.ndarray], windows: int) -> np.ndarray | None:
-    """Maps ``[T, h, y, x]`` of all layers; of fewer than there are window heads, as often as needed."""
+def _repeat_for_heads(maps: list[np.ndarray], windows: int) -> np.ndarray | None:
+    """Join the maps ``[T, h, y, x]`` of all layers, repeated where there are more window heads."""
     if not maps:
         return None
     joined = np.concatenate(maps, 1)
     return np.tile(joined, (1, max(windows // joined.shape[1], 1), 1, 1))
 
 
-def _kept(name: str, calls: list[tuple[TapCall, Tensor]]) -> Kept:
-    """Step, cell, weight ``[T, h, k]`` and tail ``[T, h]`` of weights ``[t, h, s, n]``."""
+def _largest(name: str, calls: list[tuple[TapCall, Tensor]]) -> Largest:
+    """Return the largest of the weights ``[t, h, s, n]``."""
     found = []
     window = name.rpartition(".")[0] + ".tap"
     for call, weights in calls:
@@ -120,8 +105,8 @@ def _kept(name: str, calls: list[tuple[TapCall, Tensor]]) -> Kept:
         index, weight = largest.indices.cpu().numpy(), largest.values.cpu().numpy()
         steps = call.steps(window)
         step = steps[np.arange(len(steps))[:, None, None], index // places]
-        there = (step >= 0) & (weight > 0)
-        parts = np.where(there, step, -1), np.where(there, index % places, 0), np.where(there, weight, 0)
+        exists = (step >= 0) & (weight > 0)
+        parts = np.where(exists, step, -1), np.where(exists, index % places, 0), np.where(exists, weight, 0)
         found.append((*parts, tail.cpu().numpy()))
     step, cell, weight, tail = (np.concatenate(parts) for parts in zip(*found, strict=True))
     return step.astype(np.int32), cell.astype(np.int32), weight.astype(np.float32), tail.astype(np.float32)

@@ -1,11 +1,11 @@
-"""Does behaviour follow the memory? The memory of another episode, or one memory of it, in the place of one's own.
+"""Does behaviour follow the memory? The memory of another episode, or one memory of it, replaces the own one.
 
-    memory swap    with all that was remembered in an episode that ended in another action, is that action taken?
-    cue swap       only the memory of the cue is exchanged, the rest stays: of two episodes of one world that ask the
-                   same question and have other answers, is the other's answer given?
+    memory swap    with the whole memory of an episode that ended in another action, is that action taken?
+    cue swap       only the memory of the cue is exchanged, the rest stays: of two episodes of one world that have the
+                   same question and other answers, is the other's answer given?
 
 Chance of the first is how often the other's action is taken with the own memory. Of the second, how often it is taken
-when a memory of the other episode that answers nothing takes the cue's place: forgetting alone does not name an answer.
+when a memory of the other episode that answers nothing replaces the cue's: forgetting alone does not name an answer.
 """
 
 from collections.abc import Sequence
@@ -17,32 +17,23 @@ import torch
 from recollect.cores import HierarchicalChunkMemory
 from recollect.evaluation.agents import evaluation_mode
 from recollect.interpret.episodes import LiveEpisode
-from recollect.interpret.recall import Ratio, decisions, overlapping
-from recollect.interpret.report import Metric
-from recollect.interpret.score import pooled
+from recollect.interpret.recall import decisions, overlapping
+from recollect.interpret.report import Metric, Sample, add_up, pool
 from recollect.state import map_state
 
-MOST_SWAPS = 200
-"""Pairs of episodes whose cues are exchanged."""
-TRIES = 4
-"""Memories that answer nothing, which take the cue's place in a pair."""
+MOST_SWAPS = 200  # pairs of episodes whose cues are exchanged
+TRIES = 4  # memories that answer nothing and replace the cue's in a pair
 
 
 @torch.no_grad()
 def memory_swap(episodes: Sequence[LiveEpisode]) -> list[Metric]:
-    """At the same decision step of two episodes that chose differently there: with the other's memory, its choice?
-
-    Chance is how often the other's action is taken with the own memory. Episodes of Discrete actions only.
-    """
-    ratios = []
-    for one in episodes:
-        followed = [found for other in episodes if (found := _swapped(one, other)) is not None]
-        ratios.append(Ratio(float(sum(f for f, _ in followed)), float(sum(own for _, own in followed)), len(followed)))
-    return pooled("memory swap followed", ratios, against="own memory")
+    """Measure how often the other's action follows from the other's memory, at decisions where two episodes differ."""
+    ratios = [add_up(found for other in episodes if (found := _swapped(one, other)) is not None) for one in episodes]
+    return pool("memory swap followed", ratios, against="own memory")
 
 
-def _swapped(one: LiveEpisode, other: LiveEpisode) -> tuple[bool, bool] | None:
-    """Whether the other's action is taken with the other's memory, and with the own; None where they chose alike."""
+def _swapped(one: LiveEpisode, other: LiveEpisode) -> Sample | None:
+    """Return whether the other's action follows the other's memory, and the own one; None if both chose alike."""
     steps = {decision.t for decision in decisions(one)} & {decision.t for decision in decisions(other)}
     steps = {t for t in steps if one.discrete and one.action[t] != other.action[t]}
     if not steps:
@@ -54,9 +45,8 @@ def _swapped(one: LiveEpisode, other: LiveEpisode) -> tuple[bool, bool] | None:
 
 @torch.no_grad()
 def cue_swap(episodes: Sequence[LiveEpisode]) -> list[Metric]:
-    """The chunks of the cue are exchanged for those of another episode's; see above. Of a chunk memory only."""
-    core = episodes[0].agent.core
-    if not isinstance(core, HierarchicalChunkMemory) or core.config.carry_across_episodes:
+    """Measure how often the other's answer follows from its cue's chunks. Of a chunk memory only."""
+    if not has_chunks(episodes[0].agent.core):
         return []
     asked = [(one, first) for one in episodes if one.discrete and (first := next(iter(decisions(one)), None))]
     memories = {id(one): one.playback().state_before(first.t) for one, first in asked}
@@ -69,7 +59,7 @@ def cue_swap(episodes: Sequence[LiveEpisode]) -> list[Metric]:
     generator = np.random.default_rng(0)
     if len(pairs) > MOST_SWAPS:
         pairs = [pairs[i] for i in sorted(generator.choice(len(pairs), MOST_SWAPS, replace=False))]
-    found: dict[int, list[tuple[bool, float]]] = {}
+    found: dict[int, list[Sample]] = {}
     for one, first, other, theirs in pairs:
         own, their = memories[id(one)], memories[id(other)]
         place, cue = _held(one, own, first.t, first.key), _held(other, their, theirs.t, theirs.key)
@@ -80,21 +70,23 @@ def cue_swap(episodes: Sequence[LiveEpisode]) -> list[Metric]:
         followed = _decided(one, first.t, put(own, place, their, cue)) == wanted
         unrelated = [generator.permutation(rest)[: len(place)].tolist() for _ in range(TRIES)]
         by_chance = [_decided(one, first.t, put(own, place, their, chosen)) == wanted for chosen in unrelated]
-        found.setdefault(id(one), []).append((bool(followed), float(np.mean(by_chance))))
-    ratios = [
-        Ratio(float(sum(f for f, _ in rows)), float(sum(c for _, c in rows)), len(rows)) for rows in found.values()
-    ]
-    return pooled("cue swap followed", ratios, against="another memory in its place")
+        found.setdefault(id(one), []).append((followed, float(np.mean(by_chance))))
+    return pool("cue swap followed", [add_up(rows) for rows in found.values()], against="another memory in its place")
+
+
+def has_chunks(core: Any) -> bool:
+    """Return whether a core stores chunks of the present episode."""
+    return isinstance(core, HierarchicalChunkMemory) and not core.config.carry_across_episodes
 
 
 def _same_question(one: LiveEpisode, t: int, other: LiveEpisode, there: int) -> bool:
-    """What is seen, pictures aside, is equal: the same word is named, or both stand at the junction."""
+    """Return whether all observations but pictures are equal: the same word is named, or both are at the junction."""
     shown = [name for name, part in one.observations.items() if part.ndim <= 2]
     return bool(shown) and all(np.array_equal(one.observations[n][t], other.observations[n][there]) for n in shown)
 
 
 def _held(episode: LiveEpisode, state: Any, t: int, key: tuple[int, int] | None) -> list[int]:
-    """Places in the state before step t of chunks that overlap a key (None: of all), most of the key first."""
+    """List places in the state before step t of chunks that overlap a key (None: of all), most of the key first."""
     core = episode.agent.core
     assert isinstance(core, HierarchicalChunkMemory)
     config = core.config
@@ -108,7 +100,7 @@ def _held(episode: LiveEpisode, state: Any, t: int, key: tuple[int, int] | None)
 
 
 def put(state: Any, places: Sequence[int], theirs: Any, chosen: Sequence[int]) -> Any:
-    """The state of one row with chunks of another's in some places; places for which there is none are emptied."""
+    """Copy chunks of another state into some places of a state of one row; places without a chunk are emptied."""
     edited = map_state(torch.clone, state)
     pairs = list(zip(places, chosen, strict=False))
     for ours, other in zip(edited.layers, theirs.layers, strict=True):
@@ -122,7 +114,7 @@ def put(state: Any, places: Sequence[int], theirs: Any, chosen: Sequence[int]) -
 
 
 def _decided(episode: LiveEpisode, t: int, state: Any) -> int:
-    """The likeliest action at a step with this memory."""
+    """Return the likeliest action at a step with this memory."""
     with evaluation_mode(episode.agent, episode.info.seed):
         output, _ = episode.playback().step(t, state)
     return _choice(episode, output.policy[:, 0])

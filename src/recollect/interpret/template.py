@@ -1,37 +1,58 @@
-"""A page of one file: the template, the style and the script of ``page/``, and data, with a policy that allows no more.
+"""A page of one file: the template, the style and the scripts of ``page/``, and data.
 
-A hash allows the page's own style and script, and no other; no request is allowed at all.
+Its content security policy allows the page's own style and script by their hashes, and no request at all.
 """
 
 import base64
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from html import escape
 from importlib import resources
 from typing import Any
 
 from recollect.interpret.report import without_nan
 
+SCRIPTS = {
+    "explorer": (
+        "basics",
+        "explorer/numbers",
+        "explorer/episode",
+        "explorer/recall",
+        "explorer/drawing",
+        "explorer/frame",
+        "explorer/heads",
+        "explorer/timeline",
+        "explorer/panels",
+        "explorer/tables",
+        "explorer/control",
+        "explorer/start",
+    ),
+    "live": ("basics", "live/worlds", "live/agent", "live/episode", "live/page"),
+}
+"""Parts of a page's script, joined in this order inside one function."""
+STYLES = {"explorer": ("explorer",), "live": ("explorer", "live")}
 
-def fill(
-    name: str, title: str, meta: Mapping[str, Any], payload: str, *, styles: Sequence[str] = (), scripts: str = ""
-) -> str:
-    """The template with everything in its place.
+
+def fill(name: str, title: str, meta: Mapping[str, Any], payload: str, *, scripts: str = "") -> str:
+    """Fill the template of a page.
 
     Args:
-        name: ``page/NAME.html``, the body of ``page/page.html``, and ``page/NAME.js``.
+        name: key of :data:`SCRIPTS`; ``page/NAME.html`` is the body of ``page/page.html``.
         title: of the page.
-        meta: what the script reads as JSON; NaN becomes null.
+        meta: JSON for the script; NaN becomes null.
         payload: blocks of data, from :func:`block`.
-        styles: ``page/STYLE.css``, one after the other; empty takes that of ``name``.
-        scripts: more sources that the policy allows scripts to have.
+        scripts: more sources from which the policy allows scripts.
     """
     folder = resources.files("recollect.interpret") / "page"
-    template = (folder / "page.html").read_text().replace("{{body}}", (folder / f"{name}.html").read_text())
-    script = _without_comments((folder / f"{name}.js").read_text())
-    style = "".join((folder / f"{part}.css").read_text() for part in styles or (name,))
+
+    def read(names: tuple[str, ...], ending: str) -> str:
+        return "".join((folder / f"{part}.{ending}").read_text() for part in names)
+
+    template = read(("page",), "html").replace("{{body}}", read((name,), "html"))
+    script = _without_comments('"use strict";\n(() => {\n' + read(SCRIPTS[name], "js") + "})();\n")
+    style = read(STYLES[name], "css")
     policy = f"default-src 'none'; script-src {_hash(script)}{scripts}; style-src {_hash(style)}; img-src blob: data:"
     text = json.dumps(without_nan(meta), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     places = {
@@ -46,14 +67,14 @@ def fill(
 
 
 def block(name: str, data: bytes) -> str:
-    """Data for a page, which its script finds by name."""
+    """Return data as an element of a page, which its script finds by name."""
     return f'<script type="text/plain" id="{name}">{base64.b64encode(data).decode()}</script>'
 
 
 def _without_comments(script: str) -> str:
-    """The script without lines that are comments, and without indentation: they are for who reads the source."""
-    lines = (line.strip() for line in re.sub(r"\A/\*.*?\*/", "", script, flags=re.DOTALL).splitlines())
-    return "\n".join(line for line in lines if line and not line.startswith(("//", "/**")))
+    """Remove comments and indentation, which are for readers of the source."""
+    lines = (line.strip() for line in re.sub(r"^\s*/\*.*?\*/", "", script, flags=re.DOTALL | re.MULTILINE).splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith("//"))
 
 
 def _hash(text: str) -> str:

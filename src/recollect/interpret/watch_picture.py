@@ -1,6 +1,6 @@
-"""A frame of a film with what a detector says of it: a bar for every activity, bright where it goes on.
+"""A video frame with the probabilities of a detector: a bar for every activity, bright while it goes on.
 
-Words are drawn once and pasted: a frame costs a few copies, however long the film.
+Words are drawn once and pasted: a frame costs a few copies, however long the video is.
 """
 
 from functools import lru_cache
@@ -11,12 +11,9 @@ import numpy as np
 from recollect.evaluation.agent_videos import INK, PAPER, SOFT, load_pillow
 from recollect.tasks.videos.video_files import Frame
 
-TALL, WIDE = 336, 1280
-"""Height and width up to which smaller frames are enlarged, by whole numbers."""
-MOST = 14
-"""Activities that are shown; of more the likeliest."""
-PANEL, LINE, TOP = 250, 22, 30
-"""Width of the column of activities, height of one of them, and where the first stands."""
+TALL, WIDE = 336, 1280  # height and width up to which smaller frames are enlarged, by whole numbers
+MOST = 14  # activities that are shown; of more the likeliest
+PANEL, LINE, TOP = 250, 22, 30  # width of the column of activities, height of one of them, top of the first
 ON, OFF, BROKEN, TRACK = (111, 220, 131), (71, 105, 156), (232, 90, 80), (44, 51, 61)
 
 Colour = tuple[int, int, int]
@@ -39,11 +36,11 @@ class Painter:
         self.last: np.ndarray | None = None
 
     def draw(self, frame: Frame, probabilities: np.ndarray | None, going_on: tuple[int, ...]) -> np.ndarray | None:
-        """The picture, uint8 ``[y, x, 3]``; None where no frame has come yet.
+        """Draw a frame, uint8 ``[y, x, 3]``; None before the first readable frame.
 
         Args:
             frame: a broken one is shown as the frame before.
-            probabilities: of the activities, ``[k]``; None where nothing is known.
+            probabilities: of the activities, ``[k]``; None where they are unknown.
             going_on: activities that go on.
         """
         if frame.pixels is not None:
@@ -57,9 +54,9 @@ class Painter:
         picture[(tall - y) // 2 : (tall - y) // 2 + y, :x] = self.last
         minutes, seconds = divmod(frame.seconds, 60)
         left = x + 10
-        paste(picture, self._words(f"{int(minutes):02d}:{seconds:04.1f}   frame {frame.number}", SOFT), 6, left)
+        _paste(picture, self._words(f"{int(minutes):02d}:{seconds:04.1f}   frame {frame.number}", SOFT), 6, left)
         if frame.pixels is None:
-            paste(picture, self.words("broken frame", BROKEN), 6, 10)
+            _paste(picture, self.words("broken frame", BROKEN), 6, 10)
         for place, k in enumerate(self._shown(probabilities)):
             share = 0.0 if probabilities is None else float(probabilities[k])
             self._bar(picture, TOP + place * LINE, left, k, share, k in going_on)
@@ -74,12 +71,12 @@ class Painter:
         width = PANEL - 24
         picture[top + 16 : top + 19, left : left + width] = TRACK
         picture[top + 16 : top + 19, left : left + round(width * share)] = ON if on else OFF
-        paste(picture, self.words(self.names[k][:26], INK if on else SOFT), top, left)
+        _paste(picture, self.words(self.names[k][:26], INK if on else SOFT), top, left)
         if on:
-            paste(picture, self.words(f"{share:.2f}", ON), top, left + width - 30)
+            _paste(picture, self.words(f"{share:.2f}", ON), top, left + width - 30)
 
     def _words(self, text: str, colour: Colour) -> np.ndarray:
-        """A line of text on the page's colour, uint8 ``[16, x, 3]``."""
+        """Draw a line of text on the page's colour, uint8 ``[16, x, 3]``."""
         image = self.pillow.Image.new("RGB", (max(1, round(self.font.getlength(text)) + 1), 16), PAPER)
         self.pillow.ImageDraw.Draw(image).text((0, 0), text, colour, self.font)
         return np.asarray(image)
@@ -95,7 +92,7 @@ class Painter:
         return np.asarray(image.resize(self.size[::-1], self.pillow.Image.Resampling.NEAREST))
 
 
-def paste(picture: np.ndarray, words: np.ndarray, top: int, left: int) -> None:
-    """Put words into a picture, in place; what does not fit is cut."""
+def _paste(picture: np.ndarray, words: np.ndarray, top: int, left: int) -> None:
+    """Put words into a picture, in place; words beyond its edge are cut."""
     room = picture[top : top + words.shape[0], left : left + words.shape[1]]
     room[:] = words[: room.shape[0], : room.shape[1]]

@@ -1,0 +1,38 @@
+/* Header and tables. */
+function showHeader(ep) {
+  put("title", ep.title);
+  put("badge", ep.outcome.text);
+  put("verdict", ep.verdict);
+  $("badge").className = `badge ${ep.outcome.mark}`;
+  put("about", ep.about);
+  $("notes").hidden = !ep.notes.length;
+  $("notes").firstElementChild.textContent = ep.noted;
+  $("notes").lastElementChild.replaceChildren(...ep.notes.map((text) => make("li", { text })));
+  $("parts").hidden = !ep.parts.length;
+  $("parts").replaceChildren(...ep.parts.map((part) => make("a", { href: part.href, text: part.text,
+    ...(part.here ? { "aria-current": "page" } : {}) })));
+}
+function table(heads, rows) {
+  const cell = (text) => text instanceof Node ? text : make("td", { text: String(text) });
+  return make("table", {}, make("thead", {}, make("tr", {}, ...heads.map((text) => text ? make("th", { scope: "col", text }) : make("td")))),
+    make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map((text, i) => i ? cell(text) : make("th", { scope: "row", text: String(text) }))))));
+}
+function showTrust(ep) {
+  const words = { pass: "passes", fail: "fails" };
+  const rows = ep.trust.map((row) => [row.name, make("td", { text: row.value, title: row.note }), make("td", { class: "soft", text: row.control }),
+    make("td", { class: row.verdict, text: words[row.verdict] ?? "", title: row.note })]);
+  const some = (part) => table(["measure", "value", "control", ""], part);
+  $("trust-rows").replaceChildren(...rows.length ? [some(rows.slice(0, 9))]
+    : [make("p", { class: "soft", text: "No scores were computed for this record: nothing here says whether to believe it." })]);
+  if (rows.length > 9) $("trust-rows").append(make("details", {}, make("summary", { text: `${rows.length - 9} more measures` }), some(rows.slice(9))));
+}
+/** The step as a table, for screen readers and for people who want the numbers. */
+function showTable(ep) {
+  if (!$("table").open) return;
+  const items = recalledNow(ep).slice(0, CARDS);
+  const facts = [["step", now.t], ["action", actionName(ep, now.t)], ["value", short(ep.value[now.t])],
+    ["entropy", ep.entropy ? short(ep.entropy[now.t]) : "–"], ["reward", short(ep.reward[now.t])]];
+  $("table-rows").replaceChildren(table(["now", "is"], facts), table(["recalled steps", "attention", "effect, nats", "value change", "event"],
+    items.map((item) => [steps(item.a, item.b), percent(item.mass), short(item.kl), short(item.dv), item.label || "–"])));
+}
+function say(text) { put("live", text); put("said", text); }
