@@ -197,7 +197,7 @@ def record_episode(
                 output = played.output
                 previous = no_previous_output(agent, 1, output.value) if previous is None else previous
                 decided = played.action, output.policy, output.value
-                moments.append(_moment(guarded, played.step, action, previous, *decided))
+                moments.append(_moment(guarded, played.step, action, previous, decided))
                 action, previous = played.action, as_previous_output(agent, output)
                 if bool(played.step.is_last[0]) or len(moments) == longest:
                     break
@@ -208,9 +208,16 @@ def record_episode(
         return _assemble(agent, world, moments, known, ())
 
 
-def _moment(guarded: GuardedWorld, step: Step, *parts: Any) -> Moment:
+def _moment(
+    guarded: GuardedWorld,
+    step: Step,
+    previous_action: Tensor,
+    previous_output: tuple[Tensor, Tensor],
+    decided: tuple[Tensor, Tensor, Tensor],
+) -> Moment:
     world = guarded.world
-    return Moment(step, *parts, small_picture(world, step.observation, 0), world.truth(), world.scene())
+    frame = small_picture(world, step.observation, 0)
+    return Moment(step, previous_action, previous_output, *decided, frame, world.truth(), world.scene())
 
 
 @torch.no_grad()
@@ -244,7 +251,7 @@ def _rerun(episode: LiveEpisode, start: int, state: Any, hide: Intervals) -> Ite
             distribution = agent.distribution(policy)
             action = distribution.mode() if episode.info.greedy else distribution.sample(generator=generator)
             action = actions[t : t + 1] if t < start else action
-            yield _moment(guarded, step, previous_action, previous, action, policy, value)
+            yield _moment(guarded, step, previous_action, previous, (action, policy, value))
             if bool(step.is_last[0]):
                 return
             step, previous_action = guarded.step(action), action

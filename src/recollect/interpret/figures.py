@@ -106,7 +106,7 @@ def figure_patches(images: Tensor, maps: Tensor, path: str | PathLike[str], *, k
     return _save(figure, path)
 
 
-def _draw_masks(panels: Any, frames: Sequence[Any], maps: Sequence[Any], percents: Sequence[float]) -> None:
+def _draw_masks(panels: Any, frames: Any, maps: Any, percents: Sequence[float]) -> None:
     for percent in percents:
         require(0 < percent <= 100, "k", percent, "give percents above 0 and up to 100")
     for row, frame, weights in zip(panels, frames, maps, strict=True):
