@@ -119,7 +119,7 @@ def test_rows_that_never_end_are_named(tmp_path):
 @pytest.mark.parametrize("fault", NUMBERS)
 def test_numbers_of_a_world_are_not_blamed_on_the_learning_rate(tmp_path, fault):
     arrange(fault)
-    with pytest.raises(NonFiniteError, match=r"(?i)the world gave it: put the world right") as caught:
+    with pytest.raises(NonFiniteError, match=r"(?i)the world gave it: fix the world") as caught:
         fit(config(), tmp_path / "run")
     assert "learning rate" not in str(caught.value)
 

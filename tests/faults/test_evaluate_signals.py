@@ -52,7 +52,7 @@ def test_ctrl_c_in_a_terminal(run, task):
         code = process.wait(timeout=60)
     os.close(controller)
     assert pressed is not None, shown
-    assert code == 130 and "Ctrl-C: given up" in shown and "Traceback" not in shown
+    assert code == 130 and "Ctrl-C: stopped" in shown and "Traceback" not in shown
 
 
 @pytest.mark.long
@@ -67,4 +67,4 @@ def test_sigterm_without_a_terminal(run):
             time.sleep(0.05)
         process.terminate()
         out, err = process.communicate(timeout=60)
-    assert process.returncode == 130 and out == "" and "SIGTERM: given up" in err
+    assert process.returncode == 130 and out == "" and "SIGTERM: stopped" in err

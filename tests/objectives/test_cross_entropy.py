@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from recollect.objectives.cross_entropy import accuracy, correct, cross_entropy
+from recollect.objectives.cross_entropy import accuracy, cross_entropy, is_correct
 
 
 def literal(logits, targets, mask):
@@ -49,7 +49,7 @@ def test_nan_inside_the_mask_is_seen_and_never_correct():
     logits = torch.full((1, 1, 3), torch.nan)
     targets, mask = torch.zeros(1, 1, dtype=torch.long), torch.ones(1, 1, dtype=torch.bool)
     assert cross_entropy(logits, targets, mask).isnan()
-    assert not correct(logits, targets, mask).any()
+    assert not is_correct(logits, targets, mask).any()
 
 
 def test_an_empty_mask_gives_zero_with_a_gradient():

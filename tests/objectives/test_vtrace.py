@@ -164,7 +164,7 @@ def test_constants_in_float32_or_better():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"reward": torch.zeros(4, 12)}, r"reward has shape \[4, 12\]; log_ratio asks for \[4, 13\]"),
+        ({"reward": torch.zeros(4, 12)}, r"reward has shape \[4, 12\]; log_ratio has \[4, 13\]"),
         ({"bootstrap": torch.zeros(13)}, r"bootstrap has shape \[13\]: give one value per row, \[4\]"),
         ({"log_ratio": torch.zeros(13)}, r"log_ratio has shape \[13\]"),
         ({"valid": torch.ones(4, 13)}, r"valid is torch.float32"),

@@ -36,6 +36,7 @@ from recollect.training.imitation.loss import imitation_loss
 from recollect.training.imitation.teachers import RunTeacher, WorldTeacher, worlds_with_an_oracle
 from recollect.training.impala.loss import impala_loss
 from recollect.training.impala.rollouts import Collector
+from recollect.training.impala.supervision import TrainingAids
 
 GRU = CORES["gru"](dim=8, num_layers=1)
 SMALL = {
@@ -83,13 +84,17 @@ def rollout_of(config, teacher, acting=0, rollouts=1):
     return agent, ours, rollout
 
 
+def imitating(teacher):
+    return TrainingAids(teacher=teacher, imitates=True)
+
+
 @pytest.mark.parametrize("actions", ["discrete", "multi", "box"])
 def test_loss_and_gradients_are_those_of_a_literal_loop(actions):
     config = cloning(TaughtConfig(actions=actions), unroll=7)
     teacher = WorldTeacher("oracle")
     agent, _, rollout = rollout_of(config, teacher, acting=2)
     costs = LossConfig(baseline_cost=0.7, discount=0.9, reduction="mean")
-    losses = imitation_loss(agent, rollout, teacher, costs)
+    losses = imitation_loss(agent, rollout, imitating(teacher), costs)
     losses.loss.backward()
     found = [parameter.grad.clone() for parameter in agent.parameters()]
 
@@ -126,9 +131,9 @@ def test_loss_and_gradients_are_those_of_a_literal_loop(actions):
 def test_a_cost_of_0_leaves_the_value_alone():
     teacher = WorldTeacher("oracle")
     agent, _, rollout = rollout_of(cloning(), teacher)
-    losses = imitation_loss(agent, rollout, teacher, LossConfig(baseline_cost=0.0))
+    losses = imitation_loss(agent, rollout, imitating(teacher), LossConfig(baseline_cost=0.0))
     losses.loss.backward()
-    assert losses.targets is None and losses.baseline_loss == 0
+    assert losses.targets is None and losses.metrics["baseline_loss"] == 0
     assert agent.value_head[-1].weight.grad is None and agent.policy_head[-1].weight.grad.abs().sum() > 0
 
 
@@ -225,13 +230,13 @@ def test_the_divergence_adds_to_the_loss_of_reinforcement():
     teacher = WorldTeacher("oracle")
     agent, _, rollout = rollout_of(config, teacher)
     plain = impala_loss(agent, rollout, LossConfig())
-    taught = impala_loss(agent, rollout, LossConfig(), teacher=teacher, teacher_cost=0.25)
+    taught = impala_loss(agent, rollout, LossConfig(), TrainingAids(teacher=teacher, teacher_cost=0.25))
     output, _ = agent(rollout.inputs, rollout.state, rollout.is_first)
     log_prob = agent.distribution(output.policy[:, :-1]).log_prob(rollout.target)
     extra = -log_prob[rollout.valid].sum()
-    torch.testing.assert_close(taught.imitation_loss, extra)
+    torch.testing.assert_close(taught.metrics["imitation_loss"], extra)
     torch.testing.assert_close(taught.loss, plain.loss + 0.25 * extra)
-    assert plain.imitation_loss == 0
+    assert "imitation_loss" not in plain.metrics
 
 
 @pytest.fixture(scope="module")
@@ -353,7 +358,7 @@ def test_the_counter_core_keeps_its_count_whoever_acts():
     for acting in (0, 2, 4):
         agent, _, rollout = rollout_of(config, Right("oracle"), acting=acting, rollouts=3)
         assert isinstance(agent.core, Counter)
-        losses = imitation_loss(agent, rollout, Right("oracle"), LossConfig())
+        losses = imitation_loss(agent, rollout, imitating(Right("oracle")), LossConfig())
         # Row 5 is not consumed: its count comes from the row itself.
         shown = rollout.observation[:, 4, 0].long()
         assert torch.equal(losses.state.steps, shown + 1)

@@ -125,9 +125,9 @@ def test_the_loss_is_that_of_a_plain_loop_over_episodes(unroll):
             policy_loss -= advantage * log_pi[row, t, action]
             baseline += 0.5 * (behind - output.value[row, t]) ** 2
             entropy -= (log_pi[row, t].exp() * log_pi[row, t]).sum()
-    torch.testing.assert_close(losses.policy_loss, policy_loss, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(losses.baseline_loss, baseline, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(losses.entropy * rollout.valid.sum(), entropy, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(losses.metrics["policy_loss"], policy_loss, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(losses.metrics["baseline_loss"], baseline, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(losses.metrics["entropy"] * rollout.valid.sum(), entropy, rtol=1e-4, atol=1e-4)
     total = 0.7 * policy_loss + 0.3 * baseline - 0.2 * entropy
     torch.testing.assert_close(losses.loss, total, rtol=1e-4, atol=1e-4)
 
@@ -356,7 +356,7 @@ def test_a_world_that_cannot_be_saved_begins_anew_and_says_so(tmp_path):
     assert (outcome.status, outcome.step) == ("interrupted", 6)
     resumed = fit(settings, tmp_path / "run", resume=True)
     assert resumed.status == "finished"
-    assert "Cue cannot be saved" in resumed.message and "began anew on resume" in resumed.message
+    assert "Cue cannot be saved" in resumed.message and "new episodes began on resume" in resumed.message
 
 
 KILLED = """
@@ -396,8 +396,7 @@ def test_bfloat16_learns_in_float32_losses():
     losses = impala_loss.impala_loss(
         made.model, rollout._replace(state=made.model.initial_state(6)), LossConfig(), bfloat16=True
     )
-    scalars = losses[: losses._fields.index("helped")]
-    assert all(value.dtype == torch.float32 for value in scalars)
+    assert all(value.dtype == torch.float32 for value in losses.scalars().values())
 
 
 def test_the_mean_divides_by_the_valid_steps():
@@ -405,7 +404,7 @@ def test_the_mean_divides_by_the_valid_steps():
     rollout = made.actors.take().rollout
     total, mean = (impala_loss.impala_loss(made.model, rollout, LossConfig(reduction=r)) for r in ("sum", "mean"))
     torch.testing.assert_close(total.loss / rollout.valid.sum(), mean.loss)
-    assert total.entropy == mean.entropy
+    assert total.metrics["entropy"] == mean.metrics["entropy"]
 
 
 @pytest.mark.parametrize(

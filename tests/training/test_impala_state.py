@@ -62,7 +62,7 @@ def trainer(schedule, **settings):
     made.weights.publish(made.model, 0)
     for collector in made.collectors:
         made.weights.copy_to(collector.agent)
-        collector.renew()
+        collector.reload_weights()
     return made
 
 

@@ -118,10 +118,10 @@ def test_the_ratio_starts_from_the_policy_that_acted():
     losses = impala_loss.impala_loss(one.model, rollout, one.config.loss)
     moved = losses.log_prob - one.model.distribution(rollout.policies).log_prob(rollout.actions)
     expected = (moved.exp() - 1 - moved)[rollout.valid].mean()
-    torch.testing.assert_close(losses.kl, expected)
-    assert losses.kl > 1e-3
+    torch.testing.assert_close(losses.metrics["kl"], expected)
+    assert losses.metrics["kl"] > 1e-3
     learner = LossConfig(reuse=ReuseConfig(passes=2))
-    assert impala_loss.impala_loss(one.model, rollout, learner).kl == 0
+    assert impala_loss.impala_loss(one.model, rollout, learner).metrics["kl"] == 0
 
 
 def test_one_pass_corrects_for_the_lag_whatever_the_reference():
@@ -138,9 +138,9 @@ def test_one_pass_corrects_for_the_lag_whatever_the_reference():
 
 def test_normalised_advantages():
     advantages, valid = torch.randn(3, 5) * 40 + 7, torch.rand(3, 5) < 0.7
-    found = impala_loss.normalised(advantages.masked_fill(~valid, torch.nan), valid)
+    found = impala_loss.normalize(advantages.masked_fill(~valid, torch.nan), valid)
     torch.testing.assert_close(found[valid].mean(), torch.tensor(0.0), atol=1e-5, rtol=0)
     torch.testing.assert_close(found[valid].std(unbiased=False), torch.tensor(1.0))
     assert (found[~valid] == 0).all()
-    small = impala_loss.normalised(advantages * 1e-6, torch.ones_like(valid))
+    small = impala_loss.normalize(advantages * 1e-6, torch.ones_like(valid))
     assert small.abs().max() < 1e-2, "noise stays noise"

@@ -19,6 +19,7 @@ from recollect.training.imitation import trainers
 from recollect.training.imitation.demonstrations import DemonstrationBatches
 from recollect.training.imitation.loss import imitation_loss
 from recollect.training.imitation.teachers import NamedActions
+from recollect.training.impala.supervision import TrainingAids
 
 LENGTHS = np.array([2, 9, 4, 17, 3, 6, 11])
 GRU = CORES["gru"](dim=8, num_layers=1)
@@ -117,7 +118,7 @@ def test_unrolls_cost_what_whole_episodes_do(core, steps):
         rollout = rollout._replace(
             observation={"cue": rollout.observation["cue"].double()}, reward=rollout.reward.double()
         )
-        losses = imitation_loss(agent, rollout, NamedActions(), costs)
+        losses = imitation_loss(agent, rollout, TrainingAids(teacher=NamedActions(), imitates=True), costs)
         state, total = losses.state, total + losses.loss.detach()
     begin, whole = 0, 0.0
     done = set(rows.order[: len(LENGTHS)].tolist())

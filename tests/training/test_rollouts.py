@@ -126,7 +126,7 @@ def test_a_moment_goes_on_exactly(core):
     ours.collect(ours.buffer())
     snapshot = ours.snapshot
     saved = {name: tensor.clone() for name, tensor in snapshot.tensors().items()}
-    ours.renew()
+    ours.reload_weights()
     expected, episodes = ours.collect(ours.buffer())
     twin = collector(StepsConfig(), core=core, **settings)
     twin.load(saved, snapshot.world[1], 0)

@@ -26,7 +26,7 @@ from recollect.training import (
 from recollect.training.imitation.loss import imitation_loss
 from recollect.training.impala import loss as impala_loss
 from recollect.training.impala.ground_truth import subsample
-from recollect.training.impala.supervision import AttentionRecorder
+from recollect.training.impala.supervision import AttentionRecorder, TrainingAids
 from recollect.training.impala.trainer import ImpalaTrainer
 
 HCAM = CORES["hcam"](dim=8, num_layers=2, num_heads=2, memory_len=4, chunk_len=2, num_chunks=5, top_k=2)
@@ -119,10 +119,10 @@ def test_the_loss_and_its_gradients_are_those_of_a_literal_loop(core, reduction)
     want = 0.7 * mean(named) + 0.3 * mean(looked)
 
     without = impala_loss.impala_loss(model, rollout, loss)
-    helped = impala_loss.impala_loss(model, rollout, loss, supervision=0.5)
-    torch.testing.assert_close(helped.helped["label_loss"], mean(named))
-    torch.testing.assert_close(helped.helped["attention_loss"], mean(looked))
-    assert not without.helped
+    helped = impala_loss.impala_loss(model, rollout, loss, TrainingAids(loss.supervision, 0.5))
+    torch.testing.assert_close(helped.metrics["label_loss"], mean(named))
+    torch.testing.assert_close(helped.metrics["attention_loss"], mean(looked))
+    assert without.scalars().keys() == set(impala_loss.REPORTED)
     parameters = list(model.parameters())
     kept = {"retain_graph": True, "allow_unused": True}
     one = torch.autograd.grad(helped.loss - without.loss, parameters, **kept)
@@ -186,13 +186,14 @@ def test_imitation_takes_the_same_targets(core):
     rollout, model = played(made), made.model
     parameters, found = list(model.parameters()), []
     for cost in (
-        lambda **how: impala_loss.impala_loss(model, rollout, loss, **how),
-        lambda **how: imitation_loss(model, rollout, made.teacher, loss, **how),
+        lambda weight: impala_loss.impala_loss(model, rollout, loss, TrainingAids(BOTH, weight)),
+        lambda weight: imitation_loss(model, rollout, TrainingAids(BOTH, weight, made.teacher, imitates=True), loss),
     ):
-        without, helped = cost(), cost(supervision=0.5)
-        assert not without.helped and helped.helped.keys() == {"label_loss", "label_accuracy", "attention_loss"}
+        without, helped = cost(0.0), cost(0.5)
+        aids = {name: helped.metrics[name] for name in ("label_loss", "label_accuracy", "attention_loss")}
+        assert helped.metrics.keys() - without.metrics.keys() == aids.keys()
         grads = torch.autograd.grad(helped.loss - without.loss, parameters, allow_unused=True)
-        found.append((helped.helped, grads))
+        found.append((aids, grads))
     (one, grads), (other, others) = found
     torch.testing.assert_close(one, other)
     for got, expected in zip(grads, others, strict=True):
@@ -210,7 +211,7 @@ def test_a_memory_that_begins_empty_has_targets_as_if_the_episode_began_there(co
     world = VisualMatchConfig(cue_steps=3, distractor_steps=0, choice_steps=7)
     made = trainer(core, world, loss=loss, agent=agent, unroll=5)
     learned, found = [], []
-    monkeypatch.setattr(made, "_passes", lambda rollout, *others: learned.append(rollout) or [{"loss": 0.0}])
+    monkeypatch.setattr(made, "_optimize", lambda rollout, *others: learned.append(rollout) or [{"loss": 0.0}])
     for _ in range(11):
         rollout = made.actors.take().rollout
         made._learn(rollout)
@@ -223,7 +224,8 @@ def test_a_memory_that_begins_empty_has_targets_as_if_the_episode_began_there(co
         missed = goes_on & (rollout.truth["stop"] <= begins)  # cues that were over before row 0
         anew |= {name: torch.where(missed, -1, anew[name]) for name in ("start", "stop")}
         for some in (learned[-1], rollout._replace(is_first=first, truth=anew)):
-            found.append(impala_loss.impala_loss(made.model, some, loss, supervision=1.0).helped["attention_loss"])
+            aids = TrainingAids(supervision, 1.0)
+            found.append(impala_loss.impala_loss(made.model, some, loss, aids).metrics["attention_loss"])
     found = torch.stack(found).detach()
     assert int((found[::2] > 0).sum()) >= 2
     torch.testing.assert_close(found[::2], found[1::2])
@@ -235,7 +237,8 @@ def test_decisions_that_depend_on_the_past_may_weigh_more_in_imitation():
     loss = LossConfig(reduction="mean", baseline_cost=0.0, supervision=costs, imitation=ImitationConfig(steps=12))
     made = trainer(loss=loss)
     rollout = played(made)
-    without, helped = (imitation_loss(made.model, rollout, made.teacher, loss, supervision=w) for w in (0.0, 0.5))
+    both = (TrainingAids(costs, weight, made.teacher, imitates=True) for weight in (0.0, 0.5))
+    without, helped = (imitation_loss(made.model, rollout, aids, loss) for aids in both)
     output, _ = made.model(rollout.inputs, rollout.state, rollout.is_first)
     log_prob = made.model.distribution(output.policy[:, :-1]).log_prob(rollout.target)
     decided = []
@@ -245,7 +248,7 @@ def test_decisions_that_depend_on_the_past_may_weigh_more_in_imitation():
             if start >= 0 and stop <= clock and rollout.valid[row, t]:
                 decided.append(-log_prob[row, t])
     assert 3 < len(decided) < int(rollout.valid.sum())
-    torch.testing.assert_close(helped.helped["decision_loss"], torch.stack(decided).mean())
+    torch.testing.assert_close(helped.metrics["decision_loss"], torch.stack(decided).mean())
     torch.testing.assert_close(helped.loss - without.loss, 0.5 * 2.0 * torch.stack(decided).mean())
     assert costs.training_aids == ("weight on decisions",) and "decision_loss" in made.step()
     made.close()
@@ -280,7 +283,7 @@ def test_a_run_that_is_stopped_while_it_is_annealed_resumes_bit_for_bit(tmp_path
 
 def test_without_costs_nothing_is_there_and_nothing_changes():
     made, plain = trainer(supervision=SupervisionConfig(until=0.1, share=0.2)), trainer(supervision=SupervisionConfig())
-    assert made.model.label_head is None and made.collectors[0].truths is None
+    assert made.model.label_head is None and made.collectors[0].ground_truth is None
     assert [made.step() for _ in range(2)][1]["loss"] == [plain.step() for _ in range(2)][1]["loss"]
     assert made.step_metrics == ImpalaTrainer.step_metrics
 
@@ -330,8 +333,8 @@ def test_several_things_to_a_step_cost_what_a_loop_says():
             logits = model.label_head(output.features[row, t]).view(several, -1)[move]
             named.append(-logits.log_softmax(-1)[label])
     helped = impala_loss.impala_loss(
-        model, rollout, replace(made.config.loss, reduction="mean"), supervision=1.0
-    ).helped
+        model, rollout, replace(made.config.loss, reduction="mean"), TrainingAids(made.config.loss.supervision, 1.0)
+    ).metrics
     assert several > 1 and len(named) > 50
     torch.testing.assert_close(helped["label_loss"], torch.stack(named).mean())
 

@@ -18,6 +18,7 @@ from recollect.training.imitation.demonstrations import POOL, EpisodeBatches
 from recollect.training.imitation.loss import imitation_loss
 from recollect.training.imitation.sources import recorded_episodes, successes
 from recollect.training.imitation.teachers import NamedActions
+from recollect.training.impala.supervision import TrainingAids
 
 LENGTHS = np.array([2, 9, 4, 17, 3, 6, 11])
 
@@ -32,14 +33,14 @@ def test_a_batch_costs_what_its_episodes_cost_alone():
     agent = ActorCriticConfig(width=8).build(GRU, spec.observation_space, spec.action_space)
     costs = LossConfig(baseline_cost=0.0, reduction="sum")
     together = rows_of(3).take(16, agent.initial_state(3))
-    whole = imitation_loss(agent, together, NamedActions(), costs).loss.item()
+    whole = imitation_loss(agent, together, TrainingAids(teacher=NamedActions(), imitates=True), costs).loss.item()
     alone = 0.0
     for row in range(3):
         one = together.rows(torch.tensor([row]))
         steps = int(one.valid.sum())
         part = one.between(0, steps + 1, agent.initial_state(1))
         assert bool(one.is_first[0, 0]) and not bool(one.is_first[0, 1 : steps + 1].any())
-        alone += imitation_loss(agent, part, NamedActions(), costs).loss.item()
+        alone += imitation_loss(agent, part, TrainingAids(teacher=NamedActions(), imitates=True), costs).loss.item()
     assert whole == pytest.approx(alone, rel=1e-5)
 
 
@@ -53,14 +54,23 @@ def test_what_fills_up_a_batch_is_not_restored(reduction):
     rows = EpisodeBatches(demonstrate(world, 24, seed=0), 6, torch.device("cpu"), 0)
     together = rows.take(64, agent.initial_state(6))
     costs = LossConfig(baseline_cost=0.0, reduction=reduction)
-    whole = imitation_loss(agent, together, NamedActions(), costs).reconstruction_loss.item()
+    whole = (
+        imitation_loss(agent, together, TrainingAids(teacher=NamedActions(), imitates=True), costs)
+        .metrics["reconstruction_loss"]
+        .item()
+    )
     total = count = 0.0
     for row in range(6):
         one = together.rows(torch.tensor([row]))
         steps = min(int(one.valid.sum()) + 1, one.valid.shape[1])  # with the last observation, where it is read
         part = one.between(0, steps + 1, agent.initial_state(1))
         weight = steps if reduction == "mean" else 1
-        total += weight * imitation_loss(agent, part, NamedActions(), costs).reconstruction_loss.item()
+        total += (
+            weight
+            * imitation_loss(agent, part, TrainingAids(teacher=NamedActions(), imitates=True), costs)
+            .metrics["reconstruction_loss"]
+            .item()
+        )
         count += weight
     assert whole == pytest.approx(total / count if reduction == "mean" else total, rel=1e-5)
     assert torch.equal(together.seen.sum(1), together.valid.sum(1) + 1) and not together.seen.all()

@@ -1,6 +1,6 @@
-"""Loss and score of answers, whatever they are: classes (integer targets) or values (float targets).
+"""Loss and score of answers that are classes (integer targets) or values (float targets).
 
-    classes   loss   cross-entropy, each step weighed by its class       score   1 where the largest logit is right
+    classes   loss   cross-entropy, each step weighted by its class      score   1 where the largest logit is right
     values    loss   mean over k of (y - target)^2                       score   1 - that
 
 With values that have variance 1 the mean score is 1 - (mean squared error) / variance.
@@ -9,17 +9,17 @@ With values that have variance 1 the mean score is 1 - (mean squared error) / va
 import torch
 from torch import Tensor
 
-from recollect.objectives.cross_entropy import check, correct, cross_entropy
+from recollect.objectives.cross_entropy import cross_entropy, is_correct, require_shapes
 
 
 def answer_loss(outputs: Tensor, targets: Tensor, mask: Tensor, class_weights: Tensor | None = None) -> Tensor:
-    """Mean loss of the asked steps, in float32 or better.
+    """Return the mean loss of the asked steps, in float32 or better.
 
     Args:
         outputs: float ``[b, t, k]``.
         targets: long ``[b, t]`` or float ``[b, t, k]``; ignored outside the mask.
-        mask: bool ``[b, t]``; True is asked.
-        class_weights: ``[k]``; None weighs all classes alike.
+        mask: bool ``[b, t]``; True where an answer is asked.
+        class_weights: ``[k]``; None for equal weights.
 
     Returns:
         A scalar; 0 when nothing is asked.
@@ -31,25 +31,25 @@ def answer_loss(outputs: Tensor, targets: Tensor, mask: Tensor, class_weights: T
 
 
 def answer_score(outputs: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
-    """Score of every step, float ``[b, t]``; 0 where nothing is asked."""
+    """Return the score of every step, float ``[b, t]``; 0 where nothing is asked."""
     if not targets.is_floating_point():
-        return correct(outputs, targets, mask).float()
+        return is_correct(outputs, targets, mask).float()
     score = torch.zeros(mask.shape, device=outputs.device)
     score[mask] = 1 - squared_error(outputs, targets, mask).float()
     return score
 
 
 def mean_score(outputs: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
-    """Mean score of the asked steps, a float32 scalar; 0 when nothing is asked."""
+    """Return the mean score of the asked steps, a float32 scalar; 0 when nothing is asked."""
     return answer_score(outputs, targets, mask).sum() / mask.sum().clamp(min=1)
 
 
 def squared_error(outputs: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
-    """Squared error of each asked step, its mean over the k values, in float32 or better: ``[asked steps]``."""
+    """Return the squared error of each asked step, a mean over its values, in float32 or better: ``[asked steps]``."""
     if targets.shape != outputs.shape:
         raise ValueError(
             f"outputs {list(outputs.shape)} and values {list(targets.shape)} do not agree: give both [b, t, k]"
         )
-    check(outputs, targets[..., 0], mask)
+    require_shapes(outputs, targets[..., 0], mask)
     asked = outputs[mask].to(torch.promote_types(outputs.dtype, torch.float32))
     return (asked - targets[mask]).square().mean(-1)

@@ -1,4 +1,4 @@
-"""Two views of one picture belong together, views of different pictures do not: NT-Xent.
+"""NT-Xent: contrastive loss that pulls together two views of one picture and pushes apart those of others.
 
     loss = mean over all 2 b views i of  -log( exp(cos(z_i, z_i') / T) / sum over k != i of exp(cos(z_i, z_k) / T) )
 
@@ -13,9 +13,9 @@ from torch import Tensor
 
 
 def nt_xent(one: Tensor, other: Tensor, temperature: float) -> Tensor:
-    """The loss of two views ``[b, d]`` each, a scalar; float32 or better."""
+    """Return the loss of two views ``[b, d]`` each, a scalar in float32 or better."""
     views = F.normalize(torch.cat((one, other)).to(torch.promote_types(one.dtype, torch.float32)), dim=-1)
-    likeness = views @ views.T / temperature
-    likeness = likeness.masked_fill(torch.eye(len(views), dtype=torch.bool, device=views.device), -torch.inf)
+    similarity = views @ views.T / temperature
+    similarity = similarity.masked_fill(torch.eye(len(views), dtype=torch.bool, device=views.device), -torch.inf)
     partner = torch.arange(len(views), device=views.device).roll(len(one))
-    return F.cross_entropy(likeness, partner)
+    return F.cross_entropy(similarity, partner)

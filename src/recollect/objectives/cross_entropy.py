@@ -1,9 +1,9 @@
-"""Cross-entropy and accuracy over the steps of sequences that are asked.
+"""Cross-entropy and accuracy over the asked steps of sequences.
 
     loss = - 1/|M| sum_{(i,s) in M} log softmax(logits[i, s])[targets[i, s]]       M: steps where mask is True
 
-Steps outside the mask are left out, not multiplied by zero: NaN there stays there, in value and in gradient.
-An empty mask gives 0 (an unroll may hold no question).
+Steps outside the mask are removed, not multiplied by zero: a NaN there reaches neither value nor gradient.
+An empty mask gives 0 (an unroll may have no question).
 """
 
 import torch
@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def check(logits: Tensor, targets: Tensor, mask: Tensor) -> None:
+def require_shapes(logits: Tensor, targets: Tensor, mask: Tensor) -> None:
     """Raise ``ValueError`` unless logits ``[b, t, k]``, targets ``[b, t]`` and a bool mask ``[b, t]`` agree."""
     if logits.ndim != 3 or targets.shape != logits.shape[:2] or mask.shape != logits.shape[:2]:
         raise ValueError(
@@ -30,32 +30,32 @@ def cross_entropy(
     label_smoothing: float = 0.0,
     class_weights: Tensor | None = None,
 ) -> Tensor:
-    """Mean negative log-likelihood of the asked steps, in float32 or better.
+    """Return the mean negative log-likelihood of the asked steps, in float32 or better.
 
     Args:
         logits: float ``[b, t, k]``.
         targets: long ``[b, t]``; ignored outside the mask.
-        mask: bool ``[b, t]``; True is asked.
+        mask: bool ``[b, t]``; True where an answer is asked.
         label_smoothing: share of the target that is spread over all classes.
-        class_weights: ``[k]``, weight of a step by its class; None weighs all alike.
+        class_weights: ``[k]``, weight of a step by its class; None for equal weights.
 
     Returns:
         A scalar; 0 when nothing is asked.
     """
-    check(logits, targets, mask)
+    require_shapes(logits, targets, mask)
     asked = logits[mask].to(torch.promote_types(logits.dtype, torch.float32))
     weights = None if class_weights is None else class_weights.to(asked)
     total = F.cross_entropy(asked, targets[mask], weights, reduction="sum", label_smoothing=label_smoothing)
     return total / max(asked.shape[0], 1)
 
 
-def correct(logits: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
-    """Bool ``[b, t]``: asked, and the largest logit is that of the target. NaN is never correct."""
-    check(logits, targets, mask)
+def is_correct(logits: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
+    """Return where the step is asked and its largest logit is the target's, bool ``[b, t]``; NaN is never correct."""
+    require_shapes(logits, targets, mask)
     finite = ~logits.isnan().any(-1)
     return (logits.argmax(-1) == targets) & mask & finite
 
 
 def accuracy(logits: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
-    """Share of the asked steps that are answered correctly, as a float32 scalar; 0 when nothing is asked."""
-    return correct(logits, targets, mask).sum() / mask.sum().clamp(min=1)
+    """Return the share of correct answers, a float32 scalar; 0 when nothing is asked."""
+    return is_correct(logits, targets, mask).sum() / mask.sum().clamp(min=1)

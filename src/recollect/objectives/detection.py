@@ -1,4 +1,4 @@
-"""Several labels at a step: sigmoid cross-entropy with smoothed labels.
+"""Sigmoid cross-entropy with smoothed labels, for several labels at a step.
 
     y' = (1 - s) y + (s / k) (1 - y)
     loss = - mean over asked steps and the k labels of  y' log p + (1 - y') log (1 - p),   p = sigmoid(logit)
@@ -13,12 +13,12 @@ from torch import Tensor
 
 
 def detection_loss(logits: Tensor, targets: Tensor, mask: Tensor, smoothing: float = 0.0) -> Tensor:
-    """Mean loss of the asked steps, in float32 or better.
+    """Return the mean loss of the asked steps, in float32 or better.
 
     Args:
         logits: float ``[b, t, k]``.
         targets: 0 or 1, float ``[b, t, k]``; ignored outside the mask.
-        mask: bool ``[b, t]``; True is asked.
+        mask: bool ``[b, t]``; True where an answer is asked.
         smoothing: s, in [0, 1).
 
     Returns:

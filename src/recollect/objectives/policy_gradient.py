@@ -6,9 +6,9 @@
     entropy            L = - sum_t H[pi(. | x_t)]                                          (George 2021, equation 2.12)
 
 ``reduction="sum"`` is IMPALA's: the loss grows with batch and unroll, and the learning rate is chosen for that.
-``"mean"`` divides by the number of valid steps. Advantages and targets are constants here whatever they come with.
-Steps that are not valid are left out by selection before anything is computed, so a NaN there reaches neither the
-loss nor a gradient. Everything is computed in float32 or better, under autocast too.
+``"mean"`` divides by the number of valid steps. Advantages and targets are treated as constants. Invalid steps are
+replaced by 0 before anything is computed, so a NaN there reaches neither the loss nor a gradient. All is computed in
+float32 or better, under autocast too.
 
 Sources: Espeholt et al. (2018), IMPALA; Schulman et al. (2017), PPO; George (master's thesis,
 Freiburg 2021), section 2.3.2.
@@ -25,10 +25,10 @@ Reduction = Literal["sum", "mean"]
 def policy_gradient_loss(
     log_prob: Tensor, advantages: Tensor, *, valid: Tensor | None = None, reduction: Reduction = "sum"
 ) -> Tensor:
-    """Make good actions likelier.
+    """Return the policy-gradient loss, which raises the probability of actions with positive advantages.
 
     Args:
-        log_prob: ``[b, t]``, log pi(a_t | x_t) of the policy that learns.
+        log_prob: ``[b, t]``, log pi(a_t | x_t) of the learning policy.
         advantages: ``[b, t]``; constants.
         valid: bool ``[b, t]``; None: all are valid.
         reduction: ``sum`` or ``mean`` over the valid steps.
@@ -39,7 +39,7 @@ def policy_gradient_loss(
     Raises:
         ValueError: shapes that do not agree, or an unknown reduction.
     """
-    log_prob, advantages = _chosen(valid, log_prob=log_prob, advantages=advantages)
+    log_prob, advantages = _zero_invalid(valid, log_prob=log_prob, advantages=advantages)
     return reduce_steps(-log_prob * advantages.detach(), valid, reduction)
 
 
@@ -51,16 +51,16 @@ def clipped_surrogate_loss(
     clip: float = 0.2,
     reduction: Reduction = "sum",
 ) -> Tensor:
-    """Make good actions likelier, but gain nothing from leaving the old policy by more than ``clip``.
+    """Return PPO's clipped loss, which does not reward a change of the old policy by more than ``clip``.
 
     On fresh data the ratio is 1 and the gradient is that of :func:`policy_gradient_loss`.
 
     Args:
         log_ratio: ``[b, t]``, log pi(a_t | x_t) - log pi_0(a_t | x_t), where pi_0 is the policy for which the
             advantages were computed: the learner's at the first of several passes over a batch, where the ratio is 1.
-        advantages: ``[b, t]``; constants. V-trace's correct for the way from the acting policy to pi_0.
+        advantages: ``[b, t]``; constants. Those of V-trace correct for the change from the acting policy to pi_0.
         valid: bool ``[b, t]``; None: all are valid.
-        clip: e, how far the ratio may move from 1 and still pay.
+        clip: e, change of the ratio from 1 beyond which the loss is constant.
         reduction: ``sum`` or ``mean`` over the valid steps.
 
     Returns:
@@ -71,7 +71,7 @@ def clipped_surrogate_loss(
     """
     if not clip > 0:
         raise ValueError(f"clip={clip!r}: give a positive distance of the ratio from 1, for example 0.2")
-    log_ratio, advantages = _chosen(valid, log_ratio=log_ratio, advantages=advantages)
+    log_ratio, advantages = _zero_invalid(valid, log_ratio=log_ratio, advantages=advantages)
     advantages = advantages.detach()
     ratio = log_ratio.exp()
     gain = torch.minimum(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
@@ -81,10 +81,10 @@ def clipped_surrogate_loss(
 def baseline_loss(
     value: Tensor, targets: Tensor, *, valid: Tensor | None = None, reduction: Reduction = "sum"
 ) -> Tensor:
-    """Move the value to its target: half the squared distance.
+    """Return half the squared distance of the value from its target.
 
     Args:
-        value: ``[b, t]``, V_t of the network that learns.
+        value: ``[b, t]``, V_t.
         targets: ``[b, t]``, v_t; constants.
         valid: bool ``[b, t]``; None: all are valid.
         reduction: ``sum`` or ``mean`` over the valid steps.
@@ -92,12 +92,12 @@ def baseline_loss(
     Returns:
         A scalar; 0 when no step is valid.
     """
-    value, targets = _chosen(valid, value=value, targets=targets)
+    value, targets = _zero_invalid(valid, value=value, targets=targets)
     return reduce_steps(0.5 * (targets.detach() - value).square(), valid, reduction)
 
 
 def entropy_loss(entropy: Tensor, *, valid: Tensor | None = None, reduction: Reduction = "sum") -> Tensor:
-    """Minus the entropy of the policy, in nats: minimising it keeps the policy open.
+    """Return minus the entropy of the policy, in nats.
 
     Args:
         entropy: ``[b, t]``, from ``agent.distribution(policy).entropy()``.
@@ -107,12 +107,12 @@ def entropy_loss(entropy: Tensor, *, valid: Tensor | None = None, reduction: Red
     Returns:
         A scalar; 0 when no step is valid.
     """
-    (entropy,) = _chosen(valid, entropy=entropy)
+    (entropy,) = _zero_invalid(valid, entropy=entropy)
     return reduce_steps(-entropy, valid, reduction)
 
 
 def reduce_steps(losses: Tensor, valid: Tensor | None, reduction: Reduction) -> Tensor:
-    """One number of the losses ``[b, t]`` of single steps: their sum, or their mean, over the valid ones.
+    """Reduce the losses ``[b, t]`` of single steps to their sum or mean over the valid ones.
 
     Raises:
         ValueError: an unknown reduction.
@@ -125,8 +125,8 @@ def reduce_steps(losses: Tensor, valid: Tensor | None, reduction: Reduction) -> 
     return total if reduction == "sum" else total / valid.sum().clamp(min=1)
 
 
-def _chosen(valid: Tensor | None, **tensors: Tensor) -> list[Tensor]:
-    """The tensors in float32 or better, 0 where not valid."""
+def _zero_invalid(valid: Tensor | None, **tensors: Tensor) -> list[Tensor]:
+    """Return the tensors in float32 or better, 0 where not valid."""
     shape = next(iter(tensors.values())).shape
     for name, tensor in tensors.items():
         if tensor.shape != shape:

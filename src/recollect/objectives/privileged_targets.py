@@ -1,10 +1,10 @@
-"""Losses on what only a world knows: what must be remembered, and when it was to be seen.
+"""Losses on targets from the ground truth of a world: what must be remembered, and when it could be seen.
 
     label        L = sum_t -log softmax(l_t)[label_t]              label: what must be remembered at step t
-    attention    L = sum_t -log max(mass_t, 1e-6)                  mass: attention that falls on the steps of its sight
+    attention    L = sum_t -log max(mass_t, 1e-6)                  mass: attention to the steps where it could be seen
 
 ``sum`` and ``mean`` over the steps that have a target, as in ``policy_gradient.py``; in float32 or better. Both are
-targets and no inputs: an agent that was trained with them acts without.
+targets and no inputs: a trained agent acts without them.
 
 Source: the loss on attention is that of AttentionTuner (Yue et al. 2024, Learning memory mechanisms for decision
 making through demonstrations), with the mean over heads and layers in place of one chosen head.
@@ -17,14 +17,14 @@ from torch import Tensor
 from recollect.objectives.policy_gradient import Reduction, reduce_steps
 
 LEAST_MASS = 1e-6
-"""Attention below this is not told apart, so that no loss is infinite."""
+"""Smaller masses are raised to this, so that no loss is infinite."""
 
 
 def label_loss(logits: Tensor, labels: Tensor, *, reduction: Reduction = "sum") -> Tensor:
-    """Softmax cross-entropy of labels.
+    """Return the softmax cross-entropy of labels.
 
     Args:
-        logits: float ``[b, t, labels]``; ``[b, t, q, labels]`` where q things are to be named at a step.
+        logits: float ``[b, t, labels]``; ``[b, t, q, labels]`` for q labels at a step.
         labels: long ``[b, t]`` or ``[b, t, q]``; -1 where there is no target.
         reduction: ``sum`` or ``mean`` over the steps with a target.
 
@@ -45,7 +45,7 @@ def label_loss(logits: Tensor, labels: Tensor, *, reduction: Reduction = "sum") 
 
 
 def attention_loss(mass: Tensor, valid: Tensor, *, reduction: Reduction = "sum") -> Tensor:
-    """Minus the log of attention that falls where it should.
+    """Return minus the log of the attention to the target steps.
 
     Args:
         mass: float ``[b, t]``, in [0, 1].
@@ -60,19 +60,19 @@ def attention_loss(mass: Tensor, valid: Tensor, *, reduction: Reduction = "sum")
 
 
 def interval_mass(weights: Tensor, places: tuple[Tensor, Tensor], start: Tensor, stop: Tensor) -> tuple[Tensor, Tensor]:
-    """Attention that falls on an interval of steps, and whether any place holds one of them.
+    """Return the attention to an interval of steps, and whether any place holds one of them.
 
     Args:
         weights: ``[b, t, s]``, a softmax over the places.
-        places: the first step of each place and the one behind its last, long, broadcastable to ``[b, t, s]``;
-            negative where nothing stands.
+        places: the first step of each place and the one after its last, long, broadcastable to ``[b, t, s]``;
+            negative for empty places.
         start: long ``[b, t]``, first step of the interval; negative for none.
-        stop: long ``[b, t]``, the step behind its last.
+        stop: long ``[b, t]``, the step after its last.
 
     Returns:
         ``[b, t]`` and bool ``[b, t]``.
     """
-    first, behind = places
+    first, end = places
     start, stop = start[..., None], stop[..., None]
-    inside = (first >= 0) & (start >= 0) & (first < stop) & (behind > start)
+    inside = (first >= 0) & (start >= 0) & (first < stop) & (end > start)
     return (weights * inside).sum(-1), inside.any(-1)

@@ -1,7 +1,7 @@
-"""Reconstruction losses: an agent that must restore what it sees keeps what it sees.
+"""Reconstruction losses: an agent restores its observations.
 
     image      L = sum_t 1 / (y x c) sum_pixels softplus(l) - l p        p: pixel in [0, 1], l: its logit
-    language   L = sum_t sum_words -log softmax(l_word)[word]            padding (0) is left out
+    language   L = sum_t sum_words -log softmax(l_word)[word]            padding (0) does not count
     tiles      L = sum_t 1 / cells sum_cells -log softmax(l_cell)[cell]
 
 ``sum`` and ``mean`` over the valid steps, and selection of them, as in ``policy_gradient.py``; in float32 or better.
@@ -20,7 +20,7 @@ from recollect.state import spread_rows
 
 
 def image_loss(logits: Tensor, images: Tensor, *, valid: Tensor | None = None, reduction: Reduction = "sum") -> Tensor:
-    """Sigmoid cross-entropy of pixels, averaged over the pixels and channels of a step.
+    """Return the sigmoid cross-entropy of pixels, averaged over the pixels and channels of a step.
 
     Args:
         logits: float ``[b, t, ...]``.
@@ -51,7 +51,7 @@ def image_loss(logits: Tensor, images: Tensor, *, valid: Tensor | None = None, r
 def language_loss(
     logits: Tensor, words: Tensor, *, valid: Tensor | None = None, reduction: Reduction = "sum"
 ) -> Tensor:
-    """Softmax cross-entropy of words, summed over the words of a step; padding is left out.
+    """Return the softmax cross-entropy of words, summed over the words of a step without padding.
 
     Args:
         logits: float ``[b, t, n, vocabulary]``.
@@ -70,7 +70,7 @@ def language_loss(
 
 
 def tile_loss(logits: Tensor, tiles: Tensor, *, valid: Tensor | None = None, reduction: Reduction = "sum") -> Tensor:
-    """Softmax cross-entropy of symbols, averaged over the cells of a step; 0 is a symbol like any other.
+    """Return the softmax cross-entropy of symbols, averaged over the cells of a step; 0 is a symbol like any other.
 
     Args:
         logits: float ``[b, t, ..., symbols]``.
@@ -107,7 +107,7 @@ def _mask(valid: Tensor | None, logits: Tensor) -> Tensor | None:
 
 
 def _select(valid: Tensor | None, tensor: Tensor) -> Tensor:
-    """0 in all steps that are not valid."""
+    """Return the tensor with 0 at steps that are not valid."""
     if valid is None:
         return tensor
     return torch.where(spread_rows(valid, tensor), tensor, tensor.new_zeros(()))

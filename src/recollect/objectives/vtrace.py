@@ -1,4 +1,4 @@
-"""V-trace: value targets and advantages from transitions that an older policy chose.
+"""V-trace: value targets and advantages from transitions of an older policy.
 
 For transitions t = 0 .. T - 1 with importance ratios pi(a_t | x_t) / mu(a_t | x_t) = exp(log_ratio_t):
 
@@ -8,13 +8,13 @@ For transitions t = 0 .. T - 1 with importance ratios pi(a_t | x_t) / mu(a_t | x
     A_t     = min(pg_rho_clip, ratio_t) (r_t + gamma_t v_{t+1} - V_t)
 
 Source: Espeholt et al. (2018), IMPALA, section 4.1 and remark 2 (lambda); George (master's thesis, Freiburg
-2021), equations 2.7 (v_t as a sum), 2.9 (as a recursion) and 2.11 (A_t). With gamma_t of one's own for every
-transition, a true end is gamma_t = 0; an episode that a time limit cut keeps its gamma, and V_{t+1} is then the value
-of its final observation.
+2021), equations 2.7 (v_t as a sum), 2.9 (as a recursion) and 2.11 (A_t). Every transition has its own gamma_t: it is 0
+at a true end; where a time limit cut the episode it keeps its value, and V_{t+1} is then the value of the final
+observation.
 
-Why there is no loop over time: with u_t = v_t - V_t and g_t = gamma_t c_t the recursion is linear, u_t = delta_t +
-g_t u_{t+1}, and such maps compose. Each round doubles how far ahead every u_t has looked, so T steps take
-log2(T) rounds of a few operations on ``[b, t]``, on any device.
+There is no loop over time: with u_t = v_t - V_t and g_t = gamma_t c_t the recursion is linear, u_t = delta_t +
+g_t u_{t+1}, and such maps compose. Each round doubles the number of steps in every u_t, so T steps take log2(T) rounds
+of a few operations on ``[b, t]``, on any device.
 """
 
 from typing import NamedTuple
@@ -24,12 +24,12 @@ from torch import Tensor
 
 
 class VTrace(NamedTuple):
-    """What :func:`vtrace` gives."""
+    """Targets and advantages."""
 
     targets: Tensor
-    """v_t, ``[b, t]``: what the value should have been; 0 where the transition is not valid."""
+    """v_t, ``[b, t]``: targets of the value; 0 where the transition is not valid."""
     advantages: Tensor
-    """A_t, ``[b, t]``: how much better the action was than expected; 0 where the transition is not valid."""
+    """A_t, ``[b, t]``: advantages of the actions; 0 where the transition is not valid."""
 
 
 @torch.no_grad()
@@ -46,22 +46,22 @@ def vtrace(  # noqa: PLR0913 (the six tensors of the equations and their four se
     pg_rho_clip: float | None = 1.0,
     lambda_: float = 1.0,
 ) -> VTrace:
-    """Targets and advantages, as constants, in float32 or better.
+    """Compute targets and advantages, as constants, in float32 or better.
 
     Args:
         log_ratio: ``[b, t]``, log pi(a_t | x_t) - log mu(a_t | x_t).
         reward: ``[b, t]``, r_t, which follows action t.
-        discount: ``[b, t]``, gamma_t; 0 where transition t ends its episode for good. The value behind a zero
-            discount is not read.
+        discount: ``[b, t]``, gamma_t; 0 where transition t ends its episode. The value after a zero discount is not
+            read.
         value: ``[b, t]``, V_t of the observation before action t.
         bootstrap: ``[b]``, V of the observation after the last transition.
         valid: bool ``[b, t]``; False where t is not a transition (its observation was the last of an episode). Such
-            an entry has no delta and ends the trace: nothing but its value is read, as V_{t+1} of the transition
-            before it. None: all are valid.
+            an entry has no delta and ends the trace; only its value is read, as V_{t+1} of the previous transition.
+            None: all are valid.
         rho_clip: bound on the ratios in delta; None does not bound.
         c_clip: bound on the ratios that carry later deltas back.
         pg_rho_clip: bound on the ratios in the advantages; None does not bound.
-        lambda_: share of what is carried back, in [0, 1]; 0 gives one-step targets.
+        lambda_: factor of what is carried back, in [0, 1]; 0 gives one-step targets.
 
     Raises:
         ValueError: shapes that do not agree, a mask that is not bool, or a clip out of range.
@@ -84,20 +84,20 @@ def vtrace(  # noqa: PLR0913 (the six tensors of the equations and their four se
     if valid is not None:
         delta, carry = torch.where(valid, delta, 0.0), torch.where(valid, carry, 0.0)
     correction = _backward_sums(delta, carry)  # v_t - V_t
-    behind = torch.cat((correction[:, 1:], torch.zeros_like(correction[:, :1])), 1)
+    later = torch.cat((correction[:, 1:], torch.zeros_like(correction[:, :1])), 1)
     targets = value + correction
-    advantages = _at_most(ratio, pg_rho_clip) * (reward + ahead + discount * behind - value)
+    advantages = _at_most(ratio, pg_rho_clip) * (reward + ahead + discount * later - value)
     if valid is not None:
         targets, advantages = torch.where(valid, targets, 0.0), torch.where(valid, advantages, 0.0)
     return VTrace(targets, advantages)
 
 
 def _backward_sums(delta: Tensor, carry: Tensor) -> Tensor:
-    """Sums u ``[b, t]`` with ``u_t = delta_t + carry_t u_{t+1}`` and nothing behind the end."""
+    """Return u ``[b, t]`` with ``u_t = delta_t + carry_t u_{t+1}`` and 0 after the end."""
     steps, reach = delta.shape[1], 1
     sums = delta
     while reach < steps:
-        # sums_t covers t .. t + reach - 1, and carry_t takes what stands at t + reach back to t.
+        # sums_t covers t .. t + reach - 1, and carry_t is the factor from t + reach back to t.
         near = torch.addcmul(sums[:, :-reach], carry[:, : steps - reach], sums[:, reach:])
         sums = torch.cat((near, sums[:, -reach:]), 1)
         carry = carry[:, :-reach] * carry[:, reach:]
@@ -106,7 +106,7 @@ def _backward_sums(delta: Tensor, carry: Tensor) -> Tensor:
 
 
 def _discounted(discount: Tensor, value: Tensor) -> Tensor:
-    # Selected, not multiplied: what stands behind a true end may be anything, NaN too.
+    # Selected, not multiplied: the value after a true end may be NaN.
     return torch.where(discount == 0, 0.0, discount * value)
 
 
@@ -120,7 +120,7 @@ def _check(log_ratio: Tensor, others: tuple[Tensor, Tensor, Tensor], bootstrap: 
         raise ValueError(f"log_ratio has shape {list(shape)}: give [b, t], with at least one transition")
     for name, tensor in zip(("reward", "discount", "value"), others, strict=True):
         if tensor.shape != shape:
-            raise ValueError(f"{name} has shape {list(tensor.shape)}; log_ratio asks for {list(shape)}")
+            raise ValueError(f"{name} has shape {list(tensor.shape)}; log_ratio has {list(shape)}")
     if bootstrap.shape != shape[:1]:
         raise ValueError(f"bootstrap has shape {list(bootstrap.shape)}: give one value per row, [{shape[0]}]")
     if valid is not None and (valid.dtype != torch.bool or valid.shape != shape):

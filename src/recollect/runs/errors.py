@@ -1,20 +1,19 @@
-"""The errors that stop a run and are no defect of the program."""
+"""Errors that stop a run for external reasons."""
 
 
 class RunError(RuntimeError):
-    """A run had to stop. The message says at which step, why, what still stands and what to do."""
+    """A run had to stop. The message names the step, the reason, the last checkpoint and the remedy."""
 
 
 class StepError(RunError):
-    """A trainer could not do its step. It raises this with nothing changed: the step before can be saved.
+    """A step failed without changing the trainer, so that the previous step can be saved.
 
     Args:
         message: what happened, without a full stop.
-        remedy: what a person can do, where the class has no good advice.
+        remedy: instead of the remedy of the class.
     """
 
     remedy = "resume when the cause is gone"
-    """What a person can do."""
 
     def __init__(self, message: str, remedy: str | None = None) -> None:
         super().__init__(message)
@@ -28,18 +27,18 @@ class StepError(RunError):
 
 
 class NonFiniteError(StepError):
-    """A trainer met NaN or infinity."""
+    """A number of the trainer is NaN or infinite."""
 
     remedy = "start again with a lower learning rate, more warm-up steps or gradient clipping, or look at the inputs"
 
 
 class WorldError(StepError):
-    """A world raised an error, does not answer, or answers nonsense."""
+    """A world raised an error, hangs, or returned invalid data."""
 
-    remedy = "put the world right, then resume"
+    remedy = "fix the world, then resume"
 
 
 class OutOfMemoryError(StepError):
-    """There was not the memory that a step asked for."""
+    """A step needed more memory than there is."""
 
     remedy = "make the sizes of the run smaller, or resume where there is more memory"

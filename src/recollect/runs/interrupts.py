@@ -1,8 +1,7 @@
-"""Ctrl-C and SIGTERM end a run politely, and what takes too long is given up.
+"""Ctrl-C and SIGTERM end a run after the present step, and blocks can have time limits.
 
-A step in progress is finished and saved first. A block that leaves no trace when it is given up (an evaluation, a
-rollout that nobody has learned from) says so with :func:`time_limited`: it ends soon after a signal, or when its
-time is over.
+A step in progress is finished and saved first. A block that leaves no trace when it is stopped (an evaluation, or a
+rollout that was not learned from) is marked by :func:`time_limited`: it ends soon after a signal, or at its limit.
 """
 
 import math
@@ -16,53 +15,53 @@ from time import monotonic
 from types import FrameType
 from typing import Any
 
-AGAIN = 1.0
-"""Seconds until a block is told again that it is given up, if it did not listen."""
+RETRY_SECONDS = 1.0
+"""Seconds until the exception is raised again in a block that caught it."""
 
 
 class Interrupted(BaseException):
-    """A block is left because of Ctrl-C or SIGTERM."""
+    """A block is stopped because of Ctrl-C or SIGTERM."""
 
 
 class TimeLimitExceeded(BaseException):
-    """A block took longer than it may."""
+    """A block took longer than its limit."""
 
 
 class SecondInterrupt(KeyboardInterrupt):
-    """A person pressed Ctrl-C again."""
+    """The user pressed Ctrl-C again."""
 
 
 @dataclass
 class Block:
-    """What may be given up."""
+    """A block with a time limit."""
 
     seconds: float
-    """That it may take without a sign of life."""
+    """Limit without a sign of life."""
     patience: float
     """Seconds that it may take after a signal."""
     stop: float = float("inf")
-    """When it is given up because of a signal."""
+    """Time of its end because of a signal."""
     end: float = float("inf")
-    """When its time is up."""
-    told: bool = False
-    """Whether it was told to end."""
+    """Time of its end because of the limit."""
+    is_stopped: bool = False
+    """Whether an exception was raised in it."""
 
-    def go_on(self) -> None:
-        """A sign of life: the time begins anew."""
+    def restart_clock(self) -> None:
+        """Give a sign of life: the time limit starts again."""
         self.end = monotonic() + self.seconds
 
 
 class Interrupts:
-    """Within this context the first signal only sets :attr:`received`; a second Ctrl-C stops at once.
+    """A context in which the first signal only sets :attr:`received`, and a second Ctrl-C stops at once.
 
-    Outside the main thread Python delivers no signals, and nothing is changed.
+    Outside the main thread Python delivers no signals, and the context does nothing.
     """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM)
     active: "Interrupts | None" = None
-    """The context that hears the signals of this process."""
+    """The context that receives the signals of this process."""
     block: Block | None = None
-    """What the main thread is at and may be given up."""
+    """Innermost block with a time limit of the main thread."""
 
     def __init__(self) -> None:
         self.received: str | None = None
@@ -71,7 +70,7 @@ class Interrupts:
 
     def __enter__(self) -> "Interrupts":
         if threading.current_thread() is threading.main_thread():
-            self._previous = {number: signal.signal(number, self._hear) for number in self.SIGNALS}
+            self._previous = {number: signal.signal(number, self._receive) for number in self.SIGNALS}
             Interrupts.active = self
         return self
 
@@ -81,8 +80,8 @@ class Interrupts:
         if self._previous:
             Interrupts.active = None
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._process:  # a worker that was forked off: its parent decides about Ctrl-C
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._process:  # a forked worker: its parent handles Ctrl-C
             if number == signal.SIGTERM:
                 raise SystemExit(128 + number)
             return
@@ -94,29 +93,29 @@ class Interrupts:
             block.stop = monotonic() + block.patience
             _arm(block)
             if not block.patience:
-                block.told = True
+                block.is_stopped = True
                 raise Interrupted
 
 
 def is_user_interrupt(error: KeyboardInterrupt) -> bool:
-    """Whether an interrupt came from the keyboard, and not from code that raised it."""
+    """Return whether an interrupt came from the keyboard, and not from code that raised it."""
     return Interrupts.active is None or isinstance(error, SecondInterrupt)
 
 
 @contextmanager
 def time_limited(seconds: float, patience: float) -> Iterator[Block]:
-    """A block that leaves no trace when an exception ends it, wherever it is.
+    """Limit the time of a block that leaves no trace when an exception ends it.
 
-    It works in the main thread, on systems with timers and where nobody else uses the alarm signal; elsewhere the block
-    takes as long as it takes. Inside another such block it has its own time, and no more patience than the outer one.
+    It works in the main thread, on systems with timers and where nothing else uses the alarm signal; elsewhere there
+    is no limit. Inside another such block it has its own limit, and at most the patience of the outer one.
 
     Args:
-        seconds: that it may take, or that may go by between two calls of :meth:`Block.go_on`.
+        seconds: that the block, or the time between two calls of :meth:`Block.restart_clock`, may take.
         patience: seconds that it may still take after the signal that ends the run.
 
     Raises:
-        TimeIsUp: after ``seconds``.
-        GivenUp: ``patience`` seconds after a signal.
+        TimeLimitExceeded: after ``seconds``.
+        Interrupted: ``patience`` seconds after a signal.
     """
     main = threading.current_thread() is threading.main_thread()
     block = Block(seconds, patience)
@@ -124,7 +123,7 @@ def time_limited(seconds: float, patience: float) -> Iterator[Block]:
         yield block
         return
     outer = Interrupts.block
-    block.go_on()
+    block.restart_clock()
     if outer is not None:
         block.patience, block.stop = min(patience, outer.patience), outer.stop
     Interrupts.block = block
@@ -135,7 +134,7 @@ def time_limited(seconds: float, patience: float) -> Iterator[Block]:
         finally:
             Interrupts.block = outer
             outer.stop = min(outer.stop, block.stop)
-            if not outer.told:
+            if not outer.is_stopped:
                 _arm(outer)
         return
     timed = hasattr(signal, "setitimer") and signal.getsignal(signal.SIGALRM) in (signal.SIG_DFL, signal.SIG_IGN)
@@ -154,23 +153,23 @@ def time_limited(seconds: float, patience: float) -> Iterator[Block]:
 
 @contextmanager
 def stop_on_signal() -> Iterator[None]:
-    """Ctrl-C or SIGTERM ends this block at once, and what is open in it is closed.
+    """End this block at once after Ctrl-C or SIGTERM, and close what is open in it.
 
     Raises:
         KeyboardInterrupt: with the name of the signal.
     """
-    with Interrupts() as heard:
+    with Interrupts() as interrupts:
         try:
             with time_limited(math.inf, patience=0.0):
                 yield
         except Interrupted:
-            raise KeyboardInterrupt(f"{heard.received}: given up") from None
+            raise KeyboardInterrupt(f"{interrupts.received}: stopped") from None
 
 
 def _arm(block: Block) -> None:
     if hasattr(signal, "setitimer") and signal.getsignal(signal.SIGALRM) is _ring:
         wait = min(block.end, block.stop) - monotonic()
-        signal.setitimer(signal.ITIMER_REAL, min(max(wait, 1e-3), 1e8), AGAIN)
+        signal.setitimer(signal.ITIMER_REAL, min(max(wait, 1e-3), 1e8), RETRY_SECONDS)
 
 
 def _ring(number: int, frame: FrameType | None) -> None:
@@ -178,8 +177,8 @@ def _ring(number: int, frame: FrameType | None) -> None:
     if block is None:
         return
     if monotonic() >= block.stop:
-        block.told = True
+        block.is_stopped = True
         raise Interrupted
     if monotonic() >= block.end:
-        block.told = True
+        block.is_stopped = True
         raise TimeLimitExceeded

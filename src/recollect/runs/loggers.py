@@ -1,4 +1,4 @@
-"""Who gets the rows of metrics.csv besides that file, by key: ``LOGGERS``.
+"""Table of loggers that get the rows of metrics.csv: ``LOGGERS``.
 
 A logger is made from a run directory, the run's config and the step that the run resumes from. It is called with every
 row and closed at the end.
@@ -10,24 +10,24 @@ from importlib.util import find_spec
 from typing import Any, ClassVar
 
 from recollect.config import lookup
-from recollect.runs.run_directory import RunDirectory
+from recollect.runs.run_directory import RunPaths
 
 
 class RunLogger(ABC):
-    """Hands rows of metrics to another program.
+    """Sends rows of metrics to another program.
 
     Args:
-        run: whose rows they are.
+        run: directory of the run.
         config: its settings, as JSON data.
         step: of the checkpoint that the run resumes from; 0 at the beginning.
     """
 
     package: ClassVar[str]
-    """What has to be installed, in the words of pip too."""
+    """Package that has to be installed: its name for imports and for pip."""
 
     @abstractmethod
-    def __init__(self, run: RunDirectory, config: Mapping[str, Any], step: int) -> None:
-        """Begin, or go on."""
+    def __init__(self, run: RunPaths, config: Mapping[str, Any], step: int) -> None:
+        """Begin or continue the log."""
 
     @abstractmethod
     def __call__(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -35,15 +35,15 @@ class RunLogger(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Write what is still in memory."""
+        """Write buffered rows."""
 
 
 class TensorBoardLogger(RunLogger):
-    """Writes ``tensorboard/`` in the run directory. What an earlier process wrote later than ``step`` is hidden."""
+    """Writes ``tensorboard/`` in the run directory; rows of earlier processes after ``step`` are hidden."""
 
     package = "tensorboard"
 
-    def __init__(self, run: RunDirectory, config: Mapping[str, Any], step: int) -> None:
+    def __init__(self, run: RunPaths, config: Mapping[str, Any], step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
         self._writer = SummaryWriter(str(run.tensorboard), purge_step=step + 1 if step else None)
@@ -54,19 +54,19 @@ class TensorBoardLogger(RunLogger):
             self._writer.add_scalar(name, value, step)
 
     def close(self) -> None:
-        """Write what is still in memory."""
+        """Write buffered rows."""
         self._writer.close()
 
 
 class WandbLogger(RunLogger):
     """Sends rows to Weights & Biases, as a run that has the directory's name.
 
-    The project is ``recollect``, or what WANDB_PROJECT says; a resumed run goes on in the same place.
+    The project is ``recollect``, or the value of WANDB_PROJECT; a resumed run continues its log.
     """
 
     package = "wandb"
 
-    def __init__(self, run: RunDirectory, config: Mapping[str, Any], step: int) -> None:
+    def __init__(self, run: RunPaths, config: Mapping[str, Any], step: int) -> None:
         import os
 
         import wandb  # pyright: ignore[reportMissingImports]
@@ -88,7 +88,7 @@ class WandbLogger(RunLogger):
         self._run.log(dict(metrics), step=step)
 
     def close(self) -> None:
-        """Send what is still in memory."""
+        """Send buffered rows."""
         self._run.finish()
 
 
@@ -97,7 +97,7 @@ LOGGERS: dict[str, type[RunLogger] | None] = {"csv": None, "tensorboard": Tensor
 
 
 def require_installed(name: str) -> None:
-    """Look for what a logger needs, before anything is written.
+    """Check that the package of a logger is installed, before anything is written.
 
     Raises:
         ValueError: there is no such logger, or its package is missing.
@@ -110,7 +110,7 @@ def require_installed(name: str) -> None:
         )
 
 
-def open_logger(name: str, run: RunDirectory, config: Mapping[str, Any], step: int) -> RunLogger | None:
-    """The logger of a key; None for metrics.csv, which needs none."""
+def open_logger(name: str, run: RunPaths, config: Mapping[str, Any], step: int) -> RunLogger | None:
+    """Make the logger of a key; None for metrics.csv, which needs none."""
     logger = lookup(LOGGERS, name, "logger")
     return None if logger is None else logger(run, config, step)

@@ -1,7 +1,7 @@
-"""Metrics: one row per report in ``metrics.csv``, and whatever loggers a person passes in.
+"""Metrics: one row per report in ``metrics.csv``, also sent to loggers.
 
-A logger is any callable ``logger(step, metrics)``. After a resume the file holds every step once: rows later
-than the checkpoint are cut, since the run will make them again.
+A logger is any callable ``logger(step, metrics)``. A resumed run removes rows later than its checkpoint, since it will
+write them again.
 """
 
 import csv
@@ -15,12 +15,12 @@ Logger = Callable[[int, Mapping[str, float]], None]
 
 
 class MetricsFile:
-    """A CSV file with the columns ``step`` and ``columns``; a metric that is not reported in a row is left empty.
+    """A CSV file with the columns ``step`` and ``columns``; cells without a metric are empty.
 
     Args:
         path: of the file.
         columns: names of the metrics.
-        step: rows later than this are cut from an existing file, as is a line that a kill left unfinished.
+        step: rows later than this are removed from an existing file, as are lines that a kill left incomplete.
     """
 
     def __init__(self, path: Path, columns: Sequence[str], step: int) -> None:
@@ -30,11 +30,11 @@ class MetricsFile:
         text = io.StringIO(newline="")
         writer = csv.DictWriter(text, self.columns, restval="", extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
-        writer.writerows(kept[step] for step in sorted(kept))  # of a step that is there twice the later row
+        writer.writerows(kept[step] for step in sorted(kept))  # the later row of repeated steps
         write_atomically(path, text.getvalue())
 
     def append(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Add one row, and hand it to the operating system at once."""
+        """Add one row, and pass it to the operating system at once."""
         unknown = set(metrics) - set(self.columns)
         if unknown:
             raise ValueError(f"metrics {sorted(unknown)} are not among the columns {self.columns}")
@@ -43,7 +43,7 @@ class MetricsFile:
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
-    """Complete rows of a metrics file, as text; an unfinished last line is left out.
+    """Return the complete rows of a metrics file, as text.
 
     Raises:
         ValueError: it is no file of metrics, or a cell is no number; names file and line.
@@ -55,7 +55,7 @@ def read_rows(path: Path) -> list[dict[str, str]]:
         for name, cell in row.items():
             if cell and not _is_number(cell):
                 where = f"{path}: {name}={cell!r} at step {row['step']}"
-                raise ValueError(f"{where} is no number: put it right, or empty it")
+                raise ValueError(f"{where} is no number: correct it, or leave it empty")
     return rows
 
 

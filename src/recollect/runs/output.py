@@ -1,4 +1,4 @@
-"""The output of a command, which may be a pipe that nobody reads any more."""
+"""Output of a command into a pipe whose reader may close."""
 
 from contextlib import suppress
 
@@ -8,14 +8,14 @@ from recollect.runs.interrupts import Interrupts
 
 
 class Output(Console):
-    """A console whose reader may go (``| head``, or a ``tee`` that Ctrl-C ended): what saves at a signal saves then."""
+    """A console whose reader may close (``| head``, or a ``tee`` that Ctrl-C ended)."""
 
     def on_broken_pipe(self) -> None:
-        """Say no more. A run finishes its step and saves, as at Ctrl-C; whatever has nothing to save ends at once."""
-        heard = Interrupts.active
-        if heard is None:
+        """Print nothing more. A run finishes its step and saves, as after Ctrl-C; other commands end at once."""
+        interrupts = Interrupts.active
+        if interrupts is None:
             super().on_broken_pipe()
             return
         with suppress(SystemExit):
             super().on_broken_pipe()
-        heard.received = heard.received or "closed output"
+        interrupts.received = interrupts.received or "closed output"

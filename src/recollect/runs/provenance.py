@@ -1,4 +1,4 @@
-"""Where a number comes from: time, command, versions, machine and commit."""
+"""Provenance of results: time, command, versions, machine and commit."""
 
 import os
 import platform
@@ -16,7 +16,7 @@ from recollect import machine
 
 
 def environment() -> dict[str, Any]:
-    """Versions, hardware and commit of this process, as JSON data."""
+    """Return versions, hardware and commit of this process, as JSON data."""
     return {
         "time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "command": command(),
@@ -31,7 +31,7 @@ def environment() -> dict[str, Any]:
 
 
 def hardware() -> dict[str, Any]:
-    """Processor, memory, threads and accelerator of this machine, as JSON data."""
+    """Return processor, memory, threads and accelerator of this machine, as JSON data."""
     return {
         "system": f"{platform.system()} {platform.machine()}",
         "processor": machine.processor(),
@@ -43,14 +43,14 @@ def hardware() -> dict[str, Any]:
 
 
 def command() -> str:
-    """What was typed to start this process."""
+    """Return the command line of this process."""
     return " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
 
 
 def commit(digits: int = 40) -> str | None:
-    """Commit of the source tree that this package runs from, with ``+changes`` if files differ; None outside git."""
+    """Return the commit of the source tree of this package, with ``+changes`` if files differ; None outside git."""
     here = Path(__file__)
-    # Installed into a virtual environment inside somebody's repository, the package is not of that repository.
+    # A package in a virtual environment inside another repository does not belong to that repository.
     if not _git(here.parent, "ls-files", here.name):
         return None
     return _git(here.parent, "describe", "--always", f"--abbrev={digits}", "--dirty=+changes", "--exclude=*")

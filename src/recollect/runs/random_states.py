@@ -1,4 +1,4 @@
-"""Every source of randomness in a process, seeded, saved and restored together."""
+"""All random generators of a process, seeded, saved and restored together."""
 
 import random
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ def seed_everything(seed: int) -> None:
 
 
 def random_states() -> RandomStates:
-    """A copy of all states."""
+    """Return a copy of all states."""
     tensors = {"torch": torch.get_rng_state()}
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         tensors |= {f"cuda.{i}": state for i, state in enumerate(torch.cuda.get_rng_state_all())}
@@ -42,7 +42,7 @@ def random_states() -> RandomStates:
 
 
 def restore_random_states(tensors: Mapping[str, Tensor], data: Mapping[str, Any]) -> None:
-    """Continue from the states that :func:`random_states` gave."""
+    """Continue from the return value of :func:`random_states`."""
     torch.set_rng_state(tensors["torch"])
     if torch.cuda.is_available():
         for name, state in tensors.items():

@@ -17,6 +17,7 @@ from recollect.training.imitation.loss import REPORTED, imitation_loss
 from recollect.training.imitation.teachers import NamedActions
 from recollect.training.impala.config import ImpalaConfig
 from recollect.training.impala.rollouts import map_observation
+from recollect.training.impala.supervision import TrainingAids
 from recollect.training.impala.trainer import ImpalaTrainer
 from recollect.training.optimizers import Undo, begin_step, load_optimizer, optimizer_tensors, take_step
 from recollect.training.trainer import Trainer, below, load_state, state_tensors
@@ -53,7 +54,7 @@ class RecordedTrainer(Trainer):
         self.generator = torch.Generator()
         batches = EpisodeBatches if whole else DemonstrationBatches
         self.batches = batches(recording, learner.batch_size, self.device, learner.fit.seed)
-        self.teacher = NamedActions()
+        self.aids = TrainingAids(teacher=NamedActions(), imitates=True)
         self.state: Any = detach(self.model.initial_state(learner.batch_size))
         self.updates = 0
         self.recorded_steps = 0
@@ -76,7 +77,7 @@ class RecordedTrainer(Trainer):
                 seen = rollout.seen
                 self.model.update_statistics(map_observation(lambda leaf: leaf[seen][None], rollout.observation))
             begin_step(self.optimizer, rate)
-            losses = imitation_loss(self.model, rollout, self.teacher, learner.loss, bfloat16=learner.bfloat16)
+            losses = imitation_loss(self.model, rollout, self.aids, learner.loss, bfloat16=learner.bfloat16)
             numbers = take_step(self.model, self.optimizer, learner.optimizer, losses.loss, finite=losses.scalars())
         except BaseException:
             self.batches.load(before)

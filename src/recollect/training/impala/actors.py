@@ -1,17 +1,17 @@
-"""Who plays the rollouts that a learner reads: the learner's own thread in turn, or actor threads beside it.
+"""Actors that play rollouts for a learner: in the learner's own thread in turn, or in threads of their own.
 
     free  --index-->  actor: copy the newest weights, play a rollout into buffers[index]  --index-->  full
      ^                                                                                                |
      +-----------------  learner: learn from buffers[index], publish the weights  <-------------------+
 
-The scheme is MonoBeast's (Küttler et al., 2019): rollouts are written into preallocated buffers, and what goes
-through the two queues are indices. With one buffer actor and learner take turns and the numbers are those of the
-synchronous schedule; with more they overlap, and an actor plays with weights that are a few updates old. V-trace
-corrects for that, and the lag is reported.
+The scheme is MonoBeast's (Küttler et al., 2019): rollouts are written into preallocated buffers, and the two queues
+hold their indices. With one buffer, actor and learner take turns with the numbers of the synchronous schedule; with
+more they overlap, and an actor plays with weights that are a few updates old. V-trace corrects for that, and the lag is
+reported.
 
-Threads, not processes: torch lets go of the interpreter's lock inside its operations, worlds of ours and models of
-many rows spend their time there, and nothing has to be copied between processes or pickled. A world that holds the
-lock (one written in Python) gains little; let it use processes of its own, as Gymnasium's AsyncVectorEnv does.
+Actors are threads, not processes: torch releases the interpreter's lock inside its operations, where our worlds and
+models of many rows spend their time, and nothing has to be copied between processes or pickled. A world that holds the
+lock (one written in Python) gains little; it should use processes of its own, as Gymnasium's AsyncVectorEnv does.
 
 Sources: Küttler et al. (2019), TorchBeast; George (2021), Neural architecture impact on identifying temporally extended
 reinforcement learning tasks, section 2.4.
@@ -47,7 +47,7 @@ class Weights:
         self._lock = threading.Lock()
         self._tensors = [tensor.clone() for tensor in _tensors(agent)]
         self.version = 0
-        """Number of the learner's steps that made them."""
+        """Updates of the learner that they come from."""
 
     def publish(self, agent: Agent, version: int) -> None:
         """Replace the weights by those of the learner."""
@@ -56,7 +56,7 @@ class Weights:
             self.version = version
 
     def copy_to(self, agent: Agent) -> int:
-        """Give an actor's agent the newest weights; their version."""
+        """Copy the newest weights to an actor's agent; return their version."""
         with self._lock, torch.no_grad():
             copy_each(_tensors(agent), self._tensors)
             return self.version
@@ -68,19 +68,19 @@ class Delivery(NamedTuple):
     rollout: Rollout
     """Its tensors are a buffer's, until it is given back."""
     episodes: Episodes
-    """What happened in it."""
+    """Statistics of it."""
     version: int
     """Version of the weights that it was played with."""
     buffer: int
-    """Which buffer it lies in."""
+    """Index of its buffer."""
 
 
 class Actors(ABC):
-    """Where a learner gets rollouts.
+    """Source of the learner's rollouts.
 
     Args:
         collectors: one per actor.
-        weights: what they play with.
+        weights: of the actors.
     """
 
     def __init__(self, collectors: Sequence[Collector], weights: Weights) -> None:
@@ -90,7 +90,7 @@ class Actors(ABC):
 
     @abstractmethod
     def take(self) -> Delivery:
-        """The next rollout.
+        """Return the next rollout.
 
         Raises:
             StepError: a world raised or hangs, or something is not finite; names the actor and, when known, the row.
@@ -98,19 +98,19 @@ class Actors(ABC):
 
     @abstractmethod
     def give_back(self, delivery: Delivery) -> None:
-        """The rollout was learned from: its buffer may be written to."""
+        """Release the buffer of a rollout that was learned from."""
 
     def close(self) -> None:
-        """Let go of the worlds."""
+        """Close the worlds."""
         for collector in self.collectors:
             close_world(collector.world, collector.name)
 
     def _play(self, actor: int, buffer: Rollout, index: int) -> Delivery:
-        """One rollout of one actor, with the newest weights."""
+        """Play one rollout of one actor, with the newest weights."""
         collector = self.collectors[actor]
         if self._versions[actor] != self.weights.version:
             self._versions[actor] = self.weights.copy_to(collector.agent)
-            collector.renew()
+            collector.reload_weights()
         return Delivery(*collector.collect(buffer), self._versions[actor], index)
 
 
@@ -126,7 +126,7 @@ class SyncActors(Actors):
         return self._play(0, self.buffer, 0)
 
     def give_back(self, delivery: Delivery) -> None:
-        """Nothing to do: there is one buffer, and the next rollout is played when it is asked for."""
+        """Do nothing: the only buffer is filled by the next call of :meth:`take`."""
 
 
 class AsyncActors(Actors):
@@ -134,7 +134,7 @@ class AsyncActors(Actors):
 
     Args:
         collectors: one per actor.
-        weights: what they play with.
+        weights: of the actors.
         buffers: rollouts that exist at once: being played, waiting or being learned from.
         timeout: seconds that a rollout may take.
     """
@@ -147,35 +147,35 @@ class AsyncActors(Actors):
         self._full: queue.SimpleQueue[Delivery | BaseException] = queue.SimpleQueue()
         for index in range(buffers):
             self._free.put(index)
-        self._since: list[float | None] = [None] * len(collectors)  # when an actor began the rollout it is at
+        self._since: list[float | None] = [None] * len(collectors)  # start of each actor's rollout in progress
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
 
     def take(self) -> Delivery:
-        """The next rollout that is ready; the first call starts the actors."""
+        """Return the next finished rollout; the first call starts the actors."""
         if not self._threads:
             for actor, collector in enumerate(self.collectors):
                 thread = threading.Thread(target=self._run, args=(actor,), name=collector.name, daemon=True)
                 self._threads.append(thread)
                 thread.start()
-        self._look_for_hanging()
+        self._check_hanging()
         while True:
             try:
                 with time_limited(math.inf, PATIENCE):
                     delivery = self._full.get(timeout=min(1.0, self.timeout))
             except queue.Empty:
-                self._look_for_hanging()
+                self._check_hanging()
                 continue
             if isinstance(delivery, BaseException):
                 raise delivery
             return delivery
 
     def give_back(self, delivery: Delivery) -> None:
-        """Let an actor write to the buffer."""
+        """Let an actor write to its buffer."""
         self._free.put(delivery.buffer)
 
     def close(self) -> None:
-        """Stop the actors after their present rollout, then let go of the worlds. A hanging actor is left behind."""
+        """Stop the actors after their present rollout, and close the worlds of those that stopped."""
         self._stopping.set()
         for _ in self._threads:
             self._free.put(None)
@@ -196,11 +196,11 @@ class AsyncActors(Actors):
                 delivery = self._play(actor, self.buffers[index], index)
                 self._since[actor] = None
                 self._full.put(delivery)
-        except BaseException as error:  # raised again in the learner, which is the one to decide
+        except BaseException as error:  # raised again in the learner's thread
             self._since[actor] = None
             self._full.put(error)
 
-    def _look_for_hanging(self) -> None:
+    def _check_hanging(self) -> None:
         now = monotonic()
         waits = {actor: now - since for actor, since in enumerate(self._since) if since is not None}
         hanging = [actor for actor, wait in waits.items() if wait > self.timeout]

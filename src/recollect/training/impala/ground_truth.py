@@ -1,4 +1,4 @@
-"""What worlds say about the steps of a rollout, kept for targets of training (see supervision.py)."""
+"""Ground truth from the world for each row of an unroll, for training targets (see supervision.py)."""
 
 from collections.abc import Mapping
 
@@ -11,43 +11,43 @@ PARTS = ("label", "start", "stop")
 
 
 class GroundTruthRecorder:
-    """Keeps a world's truth about every row of a rollout."""
+    """Records the ground truth of every row of a rollout."""
 
     def __init__(self) -> None:
-        self._seen: list[dict[str, Tensor]] = []
+        self._rows: list[dict[str, Tensor]] = []
 
-    def note(self, world: World) -> None:
-        """Keep what the world says about the present step."""
+    def record(self, world: World) -> None:
+        """Record the ground truth of the present step."""
         truth = world.truth()
         parts = {} if truth is None else truth._asdict()
-        self._seen.append({name: part for name, part in parts.items() if name in PARTS and part is not None})
+        self._rows.append({name: part for name, part in parts.items() if name in PARTS and part is not None})
 
     def rows(self, is_first: Tensor, steps: Tensor) -> dict[str, Tensor]:
-        """What was kept since the last call, as tensors ``[b, T + 1]``, and forget it.
+        """Return the rows since the last call as tensors ``[b, T + 1]``, and clear them.
 
         Args:
             is_first: bool ``[b, T + 1]``.
-            steps: long ``[b]``, of the episode before row 0.
+            steps: long ``[b]``, steps of the episode before row 0.
 
         Returns:
-            ``clock``, the steps since the start of the episode, and the parts of the truth that the world has.
+            ``clock``, the steps since the start of the episode, and the parts of the ground truth that the world has.
         """
-        seen, self._seen = self._seen[-is_first.shape[1] :], []
+        recorded, self._rows = self._rows[-is_first.shape[1] :], []
         clock = [torch.where(is_first[:, 0], 0, steps)]
         for first in is_first.unbind(1)[1:]:
             clock.append(torch.where(first, 0, clock[-1] + 1))
-        stacked = {name: torch.stack([row[name] for row in seen], 1) for name in seen[0]}
+        stacked = {name: torch.stack([row[name] for row in recorded], 1) for name in recorded[0]}
         return {"clock": torch.stack(clock, 1), **stacked}
 
 
 def rebase_to_unroll_start(truth: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The truth for a memory that was emptied before row 0: steps count from there, and those before it never were.
+    """Return the ground truth for a memory that was cleared before row 0: steps count from there.
 
-    The labels stay what they are.
+    Intervals are cut to the remaining steps. Labels do not change.
     """
     clock = truth["clock"]
-    goes_on = clock == clock[:, :1] + torch.arange(clock.shape[1], device=clock.device)  # the episode of row 0
-    missed = torch.where(goes_on, clock[:, :1], 0)
+    continues = clock == clock[:, :1] + torch.arange(clock.shape[1], device=clock.device)  # the episode of row 0
+    missed = torch.where(continues, clock[:, :1], 0)
     begun = dict(truth) | {"clock": clock - missed}
     if "start" in truth:
         stop = truth["stop"] - missed
@@ -58,7 +58,7 @@ def rebase_to_unroll_start(truth: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def subsample(truth: Mapping[str, Tensor], share: float, generator: torch.Generator) -> dict[str, Tensor]:
-    """The truth with targets at a random share of the steps only."""
+    """Return the ground truth with targets at a random share of the steps."""
     if share >= 1:
         return dict(truth)
     clock = truth["clock"]

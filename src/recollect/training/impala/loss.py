@@ -1,14 +1,13 @@
 """IMPALA's loss on a rollout: V-trace, policy gradient, baseline, entropy and reconstruction.
 
-    L = policy_cost L_pg + baseline_cost L_V - entropy_cost sum_t H_t + reconstruction_cost L_r + c sum_t KL_t
+    L = policy_cost L_pg + baseline_cost L_V - entropy_cost sum_t H_t + reconstruction_cost L_r
 
-and, where a run asks for it, targets from what the world knows (supervision.py).
+and the training aids of the run (supervision.py).
 
 The learner runs over all T + 1 rows once, from the memory with which the actor began. Row T gives the bootstrap. A
 transition is valid unless its row is the last of an episode; its discount is 0 where row t + 1 is terminated. Where
-row t + 1 is truncated, its own value is what stands behind the transition: computed from the true final observation,
-with the memory of the episode that was cut, since ``is_first`` clears it only at row t + 2.
-KL is the divergence from a teacher, where there is one; its weight c falls to 0 (imitation/teachers.py).
+row t + 1 is truncated, its own value follows the transition: it is computed from the true final observation, with the
+memory of the episode that was cut, since ``is_first`` clears it only at row t + 2.
 
 Sources: Espeholt et al. (2018), IMPALA; Lampinen et al. (2021), Towards mental time travel, appendix A (costs);
 George (2021), Neural architecture impact on identifying temporally extended reinforcement learning tasks, section 2.3.
@@ -16,139 +15,95 @@ Several passes over a rollout with the clipped surrogate: Schulman et al. (2017)
 section 3. A teacher beside reinforcement: Schmitt et al. (2018), Kickstarting deep reinforcement learning.
 """
 
-from contextlib import nullcontext
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from recollect.agents.actor_critic import ActorCritic, ActorCriticOutput
-from recollect.agents.policies import Distribution
 from recollect.objectives.policy_gradient import (
     baseline_loss,
     clipped_surrogate_loss,
     entropy_loss,
     policy_gradient_loss,
-    reduce_steps,
 )
 from recollect.objectives.vtrace import VTrace, vtrace
 from recollect.state import detach
-from recollect.training.imitation.teachers import Teacher
 from recollect.training.impala.config import LossConfig
 from recollect.training.impala.rollouts import Rollout, map_observation
-from recollect.training.impala.supervision import AttentionRecorder, supervise
-
-
-def clipped_rewards(rollout: Rollout, config: LossConfig) -> Tensor:
-    """The rewards that follow actions 0 .. T - 1, as they are learned from: ``[b, T]``."""
-    reward, clip = rollout.reward[:, 1:], config.reward_clip
-    return reward if clip is None else reward.clamp(-clip, clip)
-
-
-class Losses(NamedTuple):
-    """What a rollout costs; scalars but for the last four."""
-
-    loss: Tensor
-    """The weighted sum, to differentiate."""
-    policy_loss: Tensor
-    """Loss of the policy, without its weight, like those that follow."""
-    baseline_loss: Tensor
-    """Loss of the value head."""
-    reconstruction_loss: Tensor
-    """Sum over all decoders; 0 without any."""
-    entropy: Tensor
-    """Mean over the valid steps, in nats."""
-    kl: Tensor
-    """How far the policy is from where the passes over this rollout began: mean of ratio - 1 - log ratio, in nats."""
-    imitation_loss: Tensor
-    """Divergence from the teacher; 0 without one."""
-    log_prob: Tensor
-    """Log-probabilities of the actions under the policy that learns, ``[b, T]``; constants."""
-    targets: Tensor
-    """What the values should have been, ``[b, T]``; constants, 0 where not valid."""
-    helped: dict[str, Tensor]
-    """Scalars of what helps in learning, by name; without their weights, and empty where nothing does."""
-    state: Any
-    """The memory behind the last row; a constant."""
-
+from recollect.training.impala.supervision import Losses, TrainingAids
 
 NOISE = 0.1
-"""Least deviation that advantages are divided by: what differs by less is not blown up. It is a share of the deviation
-of returns where values are normalised (``norm_values``), else a number in the units of the rewards."""
-REPORTED = Losses._fields[:-5]
-"""What is reported of every rollout; the divergence from a teacher only where there is one."""
+"""Least deviation that advantages are divided by, so that smaller differences are not enlarged. It is a share of the
+deviation of returns where values are normalised (``norm_values``), else in the units of the rewards."""
+REPORTED = ("loss", "policy_loss", "baseline_loss", "reconstruction_loss", "entropy", "kl")
+"""Metrics of every rollout: ``entropy`` is the mean over the valid steps in nats, ``kl`` the mean of ratio - 1 - log
+ratio, in nats, to the policy with which the passes over this rollout began."""
 
 
 def impala_loss(
     agent: ActorCritic,
     rollout: Rollout,
     config: LossConfig,
+    aids: TrainingAids | None = None,
     *,
     reference: Tensor | None = None,
     bfloat16: bool = False,
-    teacher: Teacher | None = None,
-    teacher_cost: float = 0.0,
-    supervision: float = 0.0,
 ) -> Losses:
-    """The loss of a rollout.
+    """Compute the loss of a rollout.
 
     Args:
         agent: that learns.
         rollout: of b rows and T steps.
         config: costs and clips.
-        reference: ``[b, T]``, log-probabilities of the actions under the learner's policy when it saw these rows first;
-            None when that is now. Read with several passes only.
+        aids: training aids; None has none.
+        reference: ``[b, T]``, log-probabilities of the actions under the learner's policy at its first pass over these
+            rows; None when that is now. Used with several passes only.
         bfloat16: run the agent under autocast. Heads, targets and losses stay in float32.
-        teacher: that made the rollout's ``target``; None where there is none.
-        teacher_cost: weight of the divergence from it.
-        supervision: weight of the targets of ``config.supervision`` now; 0 leaves them out.
     """
-    attention = None
-    if supervision and config.supervision.attention_cost:
-        attention = AttentionRecorder(agent.core, rollout.truth, config.supervision.inside)
-    output, restored, state = _run(agent, rollout, attention, config, bfloat16)
-    distribution = agent.distribution(output.policy[:, :-1])
+    aids = aids or TrainingAids()
+    with aids.record_attention(agent.core, rollout) as attention:
+        output, state = _run(agent, rollout, config.reuse.chunk, bfloat16)
+    restored = _reconstruct(agent, rollout, output, config, bfloat16)
+    policy_now = agent.distribution(output.policy[:, :-1])
     value, valid = output.value, rollout.valid
-    log_prob, entropy = distribution.log_prob(rollout.actions), distribution.entropy()
+    log_prob, entropy = policy_now.log_prob(rollout.actions), policy_now.entropy()
     behaviour = agent.distribution(rollout.policies).log_prob(rollout.actions)
     if config.reuse.reference == "actor" and config.reuse.passes > 1:
         reference = behaviour
     reference = log_prob.detach() if reference is None else reference
-    # Corrects for the way from the acting policy to the reference; the surrogate, from there to the present one.
+    # V-trace corrects from the acting policy to the reference, and the surrogate from there to the present policy.
     trace = _trace(rollout, reference - behaviour, value.detach(), config)
-    chosen = {"valid": valid, "reduction": config.reduction}
-    scale = agent.value_scale
-    advantages = trace.advantages / scale
+    chosen: dict[str, Any] = {"valid": valid, "reduction": config.reduction}
+    advantages = trace.advantages / agent.value_scale
     if config.norm_advantages:
-        advantages = normalised(advantages, valid)
+        advantages = normalize(advantages, valid)
     if config.reuse.passes > 1:
         clip = config.reuse.surrogate_clip
         policy = clipped_surrogate_loss(log_prob - reference, advantages, clip=clip, **chosen)
     else:
         policy = policy_gradient_loss(log_prob, advantages, **chosen)
-    baseline = baseline_loss(value[:, :-1] / scale, trace.targets / scale, **chosen)
-    restoring = sum(restored.values(), value.new_zeros(()))
+    baseline = baseline_loss(value[:, :-1] / agent.value_scale, trace.targets / agent.value_scale, **chosen)
     total = config.policy_cost * policy + config.baseline_cost * baseline
-    total = total + config.entropy_cost * entropy_loss(entropy, **chosen) + config.reconstruction_cost * restoring
-    imitation, helped = total.new_zeros(()), {}
-    if teacher is not None:
-        imitation = _divergence(distribution, rollout, teacher, config)
-        total = total + teacher_cost * imitation
-    if supervision:
-        extra = supervise(
-            agent, output.features[:, :-1], attention, rollout.truth, config.supervision, config.reduction
-        )
-        total, helped = total + supervision * extra.loss, extra.reported
+    total = total + config.entropy_cost * entropy_loss(entropy, **chosen) + config.reconstruction_cost * restored
+    features, divergence = output.features[:, :-1], aids.divergence(policy_now, rollout)
+    total, metrics = aids.add_losses(total, agent, rollout, features, attention, divergence, config.reduction)
     mean_entropy = -entropy_loss(entropy.detach(), valid=valid, reduction="mean")
     moved = torch.where(valid, log_prob.detach() - reference, 0.0)
     kl = (moved.exp() - 1 - moved).sum() / valid.sum().clamp(min=1)
-    return Losses(
-        total, policy, baseline, restoring, mean_entropy, kl, imitation, log_prob.detach(), trace.targets, helped, state
-    )
+    reported = (policy, baseline, restored, mean_entropy, kl)
+    metrics = dict(zip(REPORTED[1:], reported, strict=True)) | metrics
+    return Losses(total, metrics, trace.targets, state, log_prob.detach())
+
+
+def clipped_rewards(rollout: Rollout, config: LossConfig) -> Tensor:
+    """Return the rewards that follow actions 0 .. T - 1, as they are learned from: ``[b, T]``."""
+    reward, clip = rollout.reward[:, 1:], config.reward_clip
+    return reward if clip is None else reward.clamp(-clip, clip)
 
 
 def _trace(rollout: Rollout, log_ratio: Tensor, value: Tensor, config: LossConfig) -> VTrace:
-    """V-trace of a rollout for log-ratios ``[b, T]`` and values ``[b, T + 1]``."""
+    """Compute V-trace of a rollout for log-ratios ``[b, T]`` and values ``[b, T + 1]``."""
     clips = config.vtrace
     return vtrace(
         log_ratio,
@@ -164,36 +119,37 @@ def _trace(rollout: Rollout, log_ratio: Tensor, value: Tensor, config: LossConfi
     )
 
 
-def _run(
-    agent: ActorCritic, rollout: Rollout, attention: AttentionRecorder | None, config: LossConfig, bfloat16: bool
-) -> tuple[ActorCriticOutput, dict[str, Tensor], Any]:
-    """What the agent says at all rows, heard by ``attention``; its reconstruction losses at all but the last row; and
-    its memory behind it. The chunks of ``config.reuse`` are run one after the other.
-    """
+def _autocast(rollout: Rollout, bfloat16: bool) -> torch.autocast:
+    return torch.autocast(rollout.reward.device.type, torch.bfloat16, enabled=bfloat16)
+
+
+def _run(agent: ActorCritic, rollout: Rollout, chunk: int | None, bfloat16: bool) -> tuple[ActorCriticOutput, Any]:
+    """Run the agent over all rows, chunk after chunk; return its outputs, and its memory after the last row."""
     rows, state, outputs = rollout.is_first.shape[1], rollout.state, []
-    length = config.reuse.chunk or rows
+    length = chunk or rows
+    with _autocast(rollout, bfloat16):
+        for start in range(0, rows, length):
+            part = rollout.between(start, start + length, state)
+            output, state = agent(part.inputs, state, part.is_first)
+            state = detach(state)
+            outputs.append(output)
+        if len(outputs) == 1:
+            return outputs[0], state
+        return ActorCriticOutput(*(torch.cat(parts, 1) for parts in zip(*outputs, strict=True))), state
+
+
+def _reconstruct(
+    agent: ActorCritic, rollout: Rollout, output: ActorCriticOutput, config: LossConfig, bfloat16: bool
+) -> Tensor:
+    """Return the sum of the reconstruction losses at all rows but the last."""
     observed = map_observation(lambda leaf: leaf[:, :-1], rollout.observation)
-    with torch.autocast(rollout.reward.device.type, torch.bfloat16, enabled=bfloat16):
-        with attention or nullcontext():
-            for start in range(0, rows, length):
-                part = rollout.between(start, start + length, state)
-                output, state = agent(part.inputs, state, part.is_first)
-                state = detach(state)
-                outputs.append(output)
-        output = outputs[0]
-        if len(outputs) > 1:
-            output = ActorCriticOutput(*(torch.cat(parts, 1) for parts in zip(*outputs, strict=True)))
-        restored = agent.reconstruction_losses(output.features[:, :-1], observed, reduction=config.reduction)
-        return output, restored, state
+    with _autocast(rollout, bfloat16):
+        losses = agent.reconstruction_losses(output.features[:, :-1], observed, reduction=config.reduction)
+    return sum(losses.values(), output.value.new_zeros(()))
 
 
-def _divergence(learner: Distribution, rollout: Rollout, teacher: Teacher, config: LossConfig) -> Tensor:
-    assert rollout.target is not None
-    return reduce_steps(teacher.divergence(learner, rollout.target), rollout.valid, config.reduction)
-
-
-def normalised(advantages: Tensor, valid: Tensor) -> Tensor:
-    """Advantages ``[b, T]`` with mean 0 and deviation 1 over the valid steps; small ones stay small."""
+def normalize(advantages: Tensor, valid: Tensor) -> Tensor:
+    """Scale advantages ``[b, T]`` to mean 0 and deviation 1 over the valid steps; see :data:`NOISE`."""
     count = valid.sum().clamp(min=1)
     centred = torch.where(valid, advantages - torch.where(valid, advantages, 0.0).sum() / count, 0.0)
     return centred / (centred.square().sum() / count).sqrt().clamp(min=NOISE)

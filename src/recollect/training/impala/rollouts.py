@@ -1,16 +1,16 @@
-"""Rollouts: what b rows of a world and an agent did in T steps, as a learner reads it.
+"""Rollouts: T steps of b rows of a world and an agent, as a learner reads them.
 
     row        0     1     2    ...    T-1    T        T + 1 observations, T actions
     action        a_0   a_1   ...   a_{T-1}            drawn from policy_t, or a teacher's; both are kept at row t + 1
     reward           r_1   r_2   ...        r_T        r_{t+1} follows action t
     state      the agent's memory before row 0: one for the whole rollout
 
-Row T of a rollout is row 0 of the next: the memory has not consumed it and nobody acts on it before then. Where row
-t is the last observation of an episode, row t + 1 is the first of a new one; action t is ignored there, and t is no
-*valid* transition. The final observation of an episode is thus a row like any other, whose value a learner can read.
+Row T of a rollout is row 0 of the next: the memory has not consumed it, and no action was taken there. Where row t is
+the last observation of an episode, row t + 1 is the first of a new one; action t is ignored there, and t is no *valid*
+transition. The final observation of an episode is thus a row like any other, whose value a learner can read.
 
-Acting costs little beside the model: small tensors of the steps are kept as they come and laid side by side once per
-rollout, and statistics of episodes are computed from a whole rollout at once.
+Acting costs little beside the model: small tensors are stacked once per rollout, and statistics of episodes are
+computed from a whole rollout at once.
 """
 
 import math
@@ -35,7 +35,7 @@ from recollect.training.trainer import below, load_state, state_tensors
 R = TypeVar("R")
 
 PATIENCE = 5.0
-"""Seconds that a rollout in progress may still take when a run ends."""
+"""Seconds that a rollout in progress may still take after a signal or the end of a run."""
 
 
 class Rollout(NamedTuple):
@@ -44,7 +44,7 @@ class Rollout(NamedTuple):
     observation: Any
     """``[b, T + 1, ...]``: an :data:`~recollect.tasks.worlds.contract.Observation`."""
     action: Tensor
-    """``[b, T + 1, *action_shape]``: the action *before* each row; of no meaning at ``is_first``."""
+    """``[b, T + 1, *action_shape]``: the action *before* each row; without meaning at ``is_first``."""
     reward: Tensor
     """float32 ``[b, T + 1]``: received with each row."""
     is_first: Tensor
@@ -56,25 +56,25 @@ class Rollout(NamedTuple):
     score: Tensor
     """float32 ``[b, T + 1]``: of the episodes that end at a row, 0 elsewhere."""
     policy: Tensor
-    """float32 ``[b, T + 1, p]``: parameters of the actor's own policy at the step before each row. The action there was
-    drawn from it, unless a teacher acted in that row."""
+    """float32 ``[b, T + 1, p]``: parameters of the actor's own policy at the step before each row. The action was drawn
+    from it, unless a teacher acted in that row."""
     features: Tensor
     """``[b, T + 1, d]``: the actor's features at the step before each row; none where the agent does not read them."""
     state: Any
     """The agent's memory before row 0, leading axis b."""
     target: Tensor | None = None
-    """What a teacher shows at rows 0 .. T - 1, ``[b, T, ...]``: see its class; None without a teacher."""
+    """A teacher's targets at rows 0 .. T - 1, ``[b, T, ...]``: see its class; None without a teacher."""
     truth: Any = None
-    """What the world says about every row, long ``[b, T + 1]`` by name (see truths.py); None where nobody asks."""
+    """Ground truth of every row, long ``[b, T + 1]`` by name (see ground_truth.py); None where no aid needs it."""
 
     @property
     def inputs(self) -> ActorInputs:
-        """What the agent reads at rows 0 .. T."""
+        """Inputs of the agent at rows 0 .. T."""
         return ActorInputs(self.observation, self.action, self.reward, self.policy, self.features)
 
     @property
     def actions(self) -> Tensor:
-        """What was done at rows 0 .. T - 1, ``[b, T, *action_shape]``."""
+        """Actions at rows 0 .. T - 1, ``[b, T, *action_shape]``."""
         return self.action[:, 1:]
 
     @property
@@ -84,24 +84,24 @@ class Rollout(NamedTuple):
 
     @property
     def valid(self) -> Tensor:
-        """Whether action t was taken in earnest: row t is not the last of an episode. Bool ``[b, T]``."""
+        """Whether action t was taken: row t is not the last of an episode. Bool ``[b, T]``."""
         return ~(self.terminated | self.truncated)[:, :-1]
 
     @property
     def seen(self) -> Tensor:
-        """Whether rows are steps of an episode: not what fills up recorded ones behind their end. ``[b, T + 1]``."""
+        """Whether rows are steps of an episode, and not padding after recorded ones. Bool ``[b, T + 1]``."""
         ended = torch.nn.functional.pad((self.terminated | self.truncated)[:, :-1], (1, 0))
         return self.is_first | ~ended
 
     def rows(self, index: Tensor) -> "Rollout":
-        """Some of the rows, for a minibatch."""
+        """Return some of the rows, for a minibatch."""
         parts = [map_observation(lambda leaf: leaf[index], part) for part in self[: self._fields.index("state")]]
         target = None if self.target is None else self.target[index]
         truth = None if self.truth is None else map_observation(lambda leaf: leaf[index], self.truth)
         return Rollout(*parts, state=take_rows(self.state, index), target=target, truth=truth)
 
     def between(self, start: int, stop: int, state: Any) -> "Rollout":
-        """Rows start .. stop - 1 of the T + 1, as a rollout that begins with a memory of its own."""
+        """Return steps start .. stop - 1 of the T + 1 as a rollout that begins with another memory."""
 
         def cut(tree: Any, last: int) -> Any:
             return None if tree is None else map_observation(lambda leaf: leaf[:, start:last], tree)
@@ -111,10 +111,10 @@ class Rollout(NamedTuple):
 
 
 class Episodes(NamedTuple):
-    """What happened in a rollout, in numbers. The sums are over the episodes that ended."""
+    """Statistics of a rollout. The sums are over the episodes that ended."""
 
     steps: int
-    """Actions taken in earnest: the world ignores those at the end of an episode."""
+    """Actions without those that the world ignores at the end of an episode."""
     ended: int
     """Episodes that ended."""
     returned: float
@@ -124,16 +124,16 @@ class Episodes(NamedTuple):
     length: int
     """Sum of their lengths, in actions."""
     own: Tensor
-    """float64 ``[b, T]``: scores of those that ended at rows 1 .. T, all of whose steps were the agent's own: no
-    teacher acted in any of them. NaN elsewhere."""
+    """float64 ``[b, T]``: scores of the episodes that ended at rows 1 .. T without any action of a teacher; NaN
+    elsewhere."""
 
     def own_scores(self, led: int) -> list[list[float] | None]:
-        """The scores in ``own``, row by row; None for the first ``led`` rows, in which a teacher acts."""
+        """Return the scores in ``own``, row by row; None for the first ``led`` rows, in which a teacher acts."""
         rows = [[score for score in row if not math.isnan(score)] for row in self.own.tolist()]
         return [None if row < led else scores for row, scores in enumerate(rows)]
 
     def means(self) -> dict[str, float]:
-        """Return, score and length per episode; nothing when none ended."""
+        """Return the mean return, score and length of an episode; empty when none ended."""
         if not self.ended:
             return {}
         return {name: getattr(self, field) / self.ended for name, field in MEANS.items()}
@@ -142,16 +142,16 @@ class Episodes(NamedTuple):
 MEANS = {"return": "returned", "score": "score", "length": "length"}
 
 
-class Said(NamedTuple):
-    """What an actor did and said at the step before; see :class:`Rollout`."""
+class PreviousStep(NamedTuple):
+    """An actor's action and outputs at the previous step; see :class:`Rollout`."""
 
     action: Tensor
     policy: Tensor
     features: Tensor
 
 
-class Counted(NamedTuple):
-    """What is known of the present episodes, ``[b]`` each; see :class:`ActorSnapshot`."""
+class EpisodeCounts(NamedTuple):
+    """Statistics of the present episodes, ``[b]`` each; see :class:`ActorSnapshot`."""
 
     returned: Tensor
     length: Tensor
@@ -159,14 +159,14 @@ class Counted(NamedTuple):
 
 
 class ActorSnapshot(NamedTuple):
-    """All that the next rollout depends on, beside the weights. Its tensors are never written to again."""
+    """All that the next rollout depends on, except for the weights. Its tensors are never written to again."""
 
     step: Step
-    """What the rows show."""
+    """Present step of the world."""
     action: Tensor
-    """What was done before it."""
+    """Action before it."""
     policy: Tensor
-    """What the actor's policy was then; see :class:`Rollout`."""
+    """The actor's policy before it; see :class:`Rollout`."""
     features: Tensor
     """The actor's features before it; see :class:`Rollout`."""
     state: Any
@@ -178,15 +178,15 @@ class ActorSnapshot(NamedTuple):
     length: Tensor
     """long ``[b]``: their actions, so far."""
     taught: Tensor
-    """bool ``[b]``: a teacher has acted in them."""
+    """bool ``[b]``: whether a teacher has acted in them."""
     world: tuple[Mapping[str, Tensor], Mapping[str, Any]] | None
-    """What ``World.save`` gave; None for a world that cannot be saved."""
+    """Return value of ``World.save``; None for a world that cannot be saved."""
     teacher: Any = ()
     """The memory of a teacher."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """All tensors, by name."""
-        named = {name: getattr(self, name) for name in (*Said._fields, "generator", *Counted._fields)}
+        """Return all tensors by name."""
+        named = {name: getattr(self, name) for name in (*PreviousStep._fields, "generator", *EpisodeCounts._fields)}
         for field, value in self.step._asdict().items():
             named |= {f"step.{field}{name}": leaf for name, leaf in observation_leaves(value)}
         named |= state_tensors("state.", self.state) | state_tensors("teacher.", self.teacher)
@@ -197,18 +197,18 @@ class Collector:
     """Plays rollouts, one after the other, in one world with one agent.
 
     Args:
-        agent: who acts, in the mode it is in. After a change of its weights call :meth:`renew`.
+        agent: that acts, in its present mode. After a change of its weights call :meth:`reload_weights`.
         world: where; it is reset here.
         unroll: T, steps of a rollout.
         generator: of the actions, on the agent's device.
-        name: what messages call it.
+        name: its name in messages.
         bfloat16: act under autocast. Policies, values and the memory's leaves keep their precision.
-        timeout: seconds that a step may take in the main thread; what takes longer is said to hang.
-        teacher: shows at every step what to do, and acts in some of the rows.
-        truths: keeps what the world says about every step, for targets.
+        timeout: seconds that a step may take in the main thread before the world is reported to hang.
+        teacher: labels every step, and acts in some of the rows.
+        ground_truth: records the ground truth of every step.
     """
 
-    def __init__(  # noqa: PLR0913 (who plays where, and five settings)
+    def __init__(  # noqa: PLR0913 (agent, world, and settings)
         self,
         agent: Agent,
         world: World,
@@ -219,7 +219,7 @@ class Collector:
         bfloat16: bool = False,
         timeout: float = math.inf,
         teacher: Teacher | None = None,
-        truths: GroundTruthRecorder | None = None,
+        ground_truth: GroundTruthRecorder | None = None,
     ) -> None:
         self.agent = agent
         self.world = world
@@ -229,45 +229,45 @@ class Collector:
         self.bfloat16 = bfloat16
         self.timeout = timeout
         self.teacher = teacher
-        self.truths = truths
+        self.ground_truth = ground_truth
         self.answers = Answers(world.spec.observation_space, world.batch_size)
-        self.stream = self._live_agent()
+        self.stream = self._make_stream()
         self.seen: list[Step] = []
-        """Rows of the rollout in progress."""
-        self.snapshot = self._beginning()
-        """How things stood after the newest finished rollout: what is saved, and what the next one starts from."""
+        """Steps of the rollout in progress."""
+        self.snapshot = self._initial_snapshot()
+        """State after the newest finished rollout: it is saved, and the next rollout starts from it."""
 
-    def renew(self) -> None:
+    def reload_weights(self) -> None:
         """Read the agent's weights again."""
-        self.stream = self._live_agent()
+        self.stream = self._make_stream()
         self.stream.load_state(self.snapshot.state)
 
     def enter(self, world: World) -> None:
-        """Play in another world of the same spaces from now on, from new episodes with new memories."""
+        """Play in another world with the same spaces from now on, in new episodes with new memories."""
         self.world, self.answers = world, Answers(world.spec.observation_space, world.batch_size)
-        self.stream = self._live_agent()
-        self.snapshot = self._beginning()
+        self.stream = self._make_stream()
+        self.snapshot = self._initial_snapshot()
 
-    def _beginning(self) -> ActorSnapshot:
-        return self._snapshot(self._reset(), self._nothing_said(), self._nothing_counted())
+    def _initial_snapshot(self) -> ActorSnapshot:
+        return self._snapshot(self._reset(), self._no_previous_step(), self._no_counts())
 
-    def _nothing_said(self) -> Said:
+    def _no_previous_step(self) -> PreviousStep:
         like = torch.zeros((), device=self.world.device)
-        return Said(initial_action(self.world), *no_previous_output(self.agent, self.world.batch_size, like))
+        return PreviousStep(initial_action(self.world), *no_previous_output(self.agent, self.world.batch_size, like))
 
-    def _nothing_counted(self) -> Counted:
+    def _no_counts(self) -> EpisodeCounts:
         zero = torch.zeros(self.world.batch_size, dtype=torch.float64, device=self.world.device)
-        return Counted(zero, zero.long(), zero.bool())
+        return EpisodeCounts(zero, zero.long(), zero.bool())
 
     def buffer(self) -> Rollout:
-        """An empty rollout for :meth:`collect` to fill, again and again."""
+        """Return an empty rollout that :meth:`collect` can fill repeatedly."""
         snapshot = self.snapshot
 
         def rows(number: int) -> Callable[[Tensor], Tensor]:
             return lambda leaf: leaf.new_empty((leaf.shape[0], number, *leaf.shape[1:]))
 
         step = [map_observation(rows(self.unroll + 1), part) for part in snapshot.step]
-        said = {name: rows(self.unroll + 1)(getattr(snapshot, name)) for name in Said._fields}
+        said = {name: rows(self.unroll + 1)(getattr(snapshot, name)) for name in PreviousStep._fields}
         seen = dict(zip(Step._fields, step, strict=True))
         return Rollout(**seen, **said, state=snapshot.state)
 
@@ -276,7 +276,7 @@ class Collector:
         """Play T steps into a buffer.
 
         Returns:
-            The rollout, whose tensors are the buffer's, and what happened.
+            The rollout, whose tensors are the buffer's, and its statistics.
 
         Raises:
             NonFiniteError: a reward, an observation or the policy is not finite; names what, row and step.
@@ -292,22 +292,25 @@ class Collector:
                 f"hangs, or takes longer than timeout={self.timeout:g},"
             ) from None
         except WorldError as error:
-            self._check_seen()  # what is not finite or outside its space makes all sorts of errors later
+            self._check_seen()  # a number that is not finite or outside its space may have caused the error
             raise WorldError(f"{error} ({len(self.seen) - 1} steps into a rollout)") from error.__cause__
         for field in Step._fields[1:]:
             torch.stack([getattr(seen, field) for seen in self.seen], 1, out=getattr(buffer, field))
-        for name, parts in zip(Said._fields, zip(*said, strict=True), strict=True):
+        for name, parts in zip(PreviousStep._fields, zip(*said, strict=True), strict=True):
             torch.stack(parts, 1, out=getattr(buffer, name))
         rollout = buffer._replace(state=before.state, target=torch.stack(targets, 1) if targets else None)
-        if self.truths is not None:
-            rollout = rollout._replace(truth=self.truths.rows(rollout.is_first, before.length))
+        if self.ground_truth is not None:
+            rollout = rollout._replace(truth=self.ground_truth.rows(rollout.is_first, before.length))
         episodes, counted = self._count(rollout)
         self.snapshot = self._snapshot(step, said[-1], counted)
         return rollout, episodes
 
-    def _play(self, buffer: Rollout, block: Block) -> tuple[Step, list[Said], list[Tensor]]:
-        """The last step, what was done and said before every row, and what a teacher showed."""
-        step, said = self.snapshot.step, [Said(*(getattr(self.snapshot, name) for name in Said._fields))]
+    def _play(self, buffer: Rollout, block: Block) -> tuple[Step, list[PreviousStep], list[Tensor]]:
+        """Play T steps; return the last one, the previous step of every row, and the targets of a teacher."""
+        step, said = (
+            self.snapshot.step,
+            [PreviousStep(*(getattr(self.snapshot, name) for name in PreviousStep._fields))],
+        )
         agent, world, generator = self.agent, self.world, self.generator
         kept = [leaf.unbind(1) for _, leaf in observation_leaves(buffer.observation)]
         targets = []
@@ -323,33 +326,35 @@ class Collector:
                 targets.append(self.teacher.show(world, inputs, step.is_first))
                 action = self.teacher.lead(action, targets[-1], generator)
             step = world.step(action)
-            block.go_on()
+            block.restart_clock()
             self.answers.check(step)
             self._keep(kept, step, t + 1)
             self.seen.append(step)
             policy, shown = as_previous_output(agent, output)
-            said.append(Said(action, policy, shown.to(features.dtype)))
+            said.append(PreviousStep(action, policy, shown.to(features.dtype)))
         return step, said, targets
 
-    def _live_agent(self) -> AgentStream:
-        with self._precision():  # a stream multiplies in the precision that it was made under
+    def _make_stream(self) -> AgentStream:
+        with self._precision():  # a stream keeps the precision in which it was made
             return self.agent.stream(self.world.batch_size)
 
     def _precision(self) -> torch.autocast:
         return torch.autocast(self.world.device.type, torch.bfloat16, enabled=self.bfloat16)
 
     def _keep(self, kept: list[tuple[Tensor, ...]], step: Step, t: int) -> None:
-        if self.truths is not None:
-            self.truths.note(self.world)
-        # Observations may be large, so they go to their place at once.
+        if self.ground_truth is not None:
+            self.ground_truth.record(self.world)
+        # Observations may be large, so they are copied to the buffer at once.
         for rows, (_, leaf) in zip(kept, observation_leaves(step.observation), strict=True):
             rows[t].copy_(leaf)
 
-    def _snapshot(self, step: Step, said: Said, counted: Counted) -> ActorSnapshot:
+    def _snapshot(self, step: Step, said: PreviousStep, counted: EpisodeCounts) -> ActorSnapshot:
         teacher = () if self.teacher is None else self.teacher.take_state()
-        return self._moment(step, said, counted, self.stream.state, teacher)
+        return self._make_snapshot(step, said, counted, self.stream.state, teacher)
 
-    def _moment(self, step: Step, said: Said, counted: Counted, state: Any, teacher: Any) -> ActorSnapshot:
+    def _make_snapshot(
+        self, step: Step, said: PreviousStep, counted: EpisodeCounts, state: Any, teacher: Any
+    ) -> ActorSnapshot:
         try:
             saved = self.world.save()
         except ValueError:
@@ -357,8 +362,8 @@ class Collector:
         generator = self.generator.get_state()
         return ActorSnapshot(step, said.action, said.policy, said.features, state, generator, *counted, saved, teacher)
 
-    def _count(self, rollout: Rollout) -> tuple[Episodes, Counted]:
-        """Statistics of rows 1 .. T, and of the present episodes. One wait for the device."""
+    def _count(self, rollout: Rollout) -> tuple[Episodes, EpisodeCounts]:
+        """Return statistics of rows 1 .. T, and of the present episodes. Synchronises with the device once."""
         snapshot = self.snapshot
         is_first = rollout.is_first[:, 1:]
         ended = (rollout.terminated | rollout.truncated)[:, 1:]
@@ -372,7 +377,7 @@ class Collector:
         of_ended = (returned, scores, length.double())
         numbers = [(~is_first).sum(), ended.sum(), *(torch.where(ended, value, 0.0).sum() for value in of_ended)]
         led = torch.arange(len(ended), device=ended.device) < (0 if self.teacher is None else self.teacher.acting)
-        # A row that is let go still ends an episode that its teacher has begun.
+        # A row that the teacher no longer plays may still end an episode that the teacher began.
         taught = (led[:, None] & (t > began)) | (snapshot.taught[:, None] & older)
         floats = [leaf for _, leaf in observation_leaves(rollout.observation) if leaf.is_floating_point()]
         # A finite sum has finite terms.
@@ -384,10 +389,10 @@ class Collector:
             self._check(lambda: iter([("policy", rollout.policies)]))
         own = torch.where(ended & ~taught, scores, torch.nan)
         episodes = Episodes(int(steps), int(count), total, score, int(actions), own)
-        return episodes, Counted(*(part[:, -1].clone() for part in (returned, length, taught)))
+        return episodes, EpisodeCounts(*(part[:, -1].clone() for part in (returned, length, taught)))
 
     def _reset(self, seed: int | None = None) -> Step:
-        """The first observations, and a closer look at them."""
+        """Reset the world, and check its first observations."""
         with world_errors(self.name, "its reset"):
             step = self.world.reset(seed)
             self.answers.check(step)
@@ -422,7 +427,7 @@ class Collector:
                 )
 
     def load(self, tensors: Mapping[str, Tensor], data: Mapping[str, Any] | None, seed: int) -> None:
-        """Continue from the tensors of a :class:`ActorSnapshot` and the data of its world.
+        """Continue from the tensors of an :class:`ActorSnapshot` and the data of its world.
 
         Args:
             tensors: what :meth:`ActorSnapshot.tensors` gave.
@@ -435,19 +440,19 @@ class Collector:
         self.stream.load_state(state)
         teacher = () if self.teacher is None else self.teacher.load_state(below("teacher.", tensors))
         if data is None:
-            self.snapshot = self._snapshot(self._reset(seed), self._nothing_said(), self._nothing_counted())
+            self.snapshot = self._snapshot(self._reset(seed), self._no_previous_step(), self._no_counts())
             return
         self.world.load(below("world.", tensors), data)
         step = [_like(part, f"step.{field}", tensors) for field, part in self.snapshot.step._asdict().items()]
-        # Files of older runs lack what their agents did not read, and who had acted.
-        counted = (tensors.get(name, nothing).to(device) for name, nothing in self._nothing_counted()._asdict().items())
-        said = (tensors.get(name, unread).to(device) for name, unread in self._nothing_said()._asdict().items())
-        # The memories as they were saved: a stream that turns what it keeps would give them back rounded once more.
-        self.snapshot = self._moment(Step(*step), Said(*said), Counted(*counted), state, teacher)
+        # Older runs did not save all of these.
+        counted = (tensors.get(name, nothing).to(device) for name, nothing in self._no_counts()._asdict().items())
+        said = (tensors.get(name, unread).to(device) for name, unread in self._no_previous_step()._asdict().items())
+        # The memories as they were saved: a stream that stores them in another form would round them again.
+        self.snapshot = self._make_snapshot(Step(*step), PreviousStep(*said), EpisodeCounts(*counted), state, teacher)
 
 
 def observation_leaves(observation: Observation, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
-    """``(name, tensor)`` of an observation: the name of a lone tensor is empty, that of an entry begins with a dot."""
+    """Yield ``(name, tensor)`` of an observation: a single tensor has an empty name, an entry's begins with a dot."""
     if isinstance(observation, Tensor):
         yield prefix, observation
         return

@@ -40,23 +40,21 @@ from recollect.training.imitation.teachers import Teacher, make_teacher
 from recollect.training.impala.actors import Actors, AsyncActors, SyncActors, Weights
 from recollect.training.impala.config import ImpalaConfig
 from recollect.training.impala.ground_truth import GroundTruthRecorder, rebase_to_unroll_start, subsample
-from recollect.training.impala.loss import REPORTED, Losses, impala_loss
+from recollect.training.impala.loss import REPORTED, impala_loss
 from recollect.training.impala.rollouts import MEANS, ActorSnapshot, Collector, Rollout
-from recollect.training.impala.supervision import require_targets
+from recollect.training.impala.supervision import TrainingAids, require_targets
 from recollect.training.optimizers import Undo, begin_step, load_optimizer, optimizer_tensors, take_step
 from recollect.training.trainer import Trainer, below
 
-TEACHING = ("imitation_loss", "agreement", "teacher_rows")
-"""What is reported beside the rest where there is a teacher."""
-LEVEL = ("level",)
-"""What a curriculum reports."""
+TEACHER_METRICS = ("imitation_loss", "agreement", "teacher_rows")
+"""Additional metrics of a run with a teacher."""
 
 
 class ImpalaTrainer(Trainer):
     """One step learns from one rollout of ``batch_size`` rows and ``unroll`` steps.
 
-    A synchronous run resumes exactly. An asynchronous one goes on from where each actor's newest rollout ended:
-    memories and worlds continue, rollouts that waited in the queue are lost.
+    A synchronous run resumes exactly. An asynchronous one continues where each actor's newest rollout ended: memories
+    and worlds continue, rollouts that waited in the queue are lost.
     """
 
     counters = ("environment_steps", "frames_per_second")
@@ -74,31 +72,33 @@ class ImpalaTrainer(Trainer):
         self.model = config.build_agent().to(self.device)
         self.optimizer = config.optimizer.build(self.model)
         self.generator = torch.Generator().manual_seed(config.fit.seed)
-        """Shares rows out to minibatches."""
+        """Assigns rows to minibatches, and draws the steps with targets."""
         self.updates = 0
         self.environment_steps = 0
         self.curriculum = self._curriculum()
-        self.step_metrics += (*config.loss.supervision.metrics, *LEVEL[: self.curriculum is not None])
-        self.counters += LEVEL[: self.curriculum is not None]
+        self.step_metrics += config.loss.supervision.metrics
+        if self.curriculum is not None:
+            self.step_metrics += ("level",)
+            self.counters += ("level",)
         self.weights = Weights(self.model)
         self.teacher = self._teacher()
         if self.teacher is not None:
-            self.step_metrics = (*self.step_metrics, *(name for name in TEACHING if name not in self.step_metrics))
+            self.step_metrics += tuple(name for name in TEACHER_METRICS if name not in self.step_metrics)
         self.collectors: list[Collector] = []
         try:
             for actor in range(config.schedule.actors):
-                with self._making(f"actor {actor}"):
+                with self._creation_limit(f"actor {actor}"):
                     self.collectors.append(self._collector(actor))
             require_targets(config.loss.supervision, self.collectors[0].world, self.model.core)
+            if self.teacher is not None:
+                self.teacher.require(self.collectors[0].world)
         except BaseException:
             for collector in self.collectors:
                 close_world(collector.world, collector.name)
             raise
         self.actors = self._actors()
-        if self.teacher is not None:
-            self._ask_teacher(self.teacher)
         self.snapshots = self._snapshots()
-        """How things stood in the worlds when the newest step was done: what is saved."""
+        """State of the actors after the newest step, to be saved."""
         self._seconds = 0.0
         self._pace = deque([(0.0, 0)], maxlen=50)  # (seconds, environment steps) after recent steps
 
@@ -108,7 +108,7 @@ class ImpalaTrainer(Trainer):
         return self.model
 
     def load_initial_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Take these weights, and let the actors play with them."""
+        """Replace the new weights, also for the actors."""
         super().load_initial_weights(weights)
         self.weights.publish(self.model, self.updates)
 
@@ -124,6 +124,9 @@ class ImpalaTrainer(Trainer):
         delivery = self.actors.take()
         lag = self.updates - delivery.version
         metrics = self._learn(delivery.rollout)
+        metrics["learning_rate"] = self.config.optimizer.rate(self.updates, self.config.fit.steps)
+        if self.teacher is not None:
+            metrics["teacher_rows"] = float(self.teacher.acting)
         self.updates += 1
         self.environment_steps += delivery.episodes.steps
         self.weights.publish(self.model, self.updates)
@@ -135,7 +138,7 @@ class ImpalaTrainer(Trainer):
         metrics |= {f"episode_{name}": value for name, value in delivery.episodes.means().items()}
         if self.curriculum is not None:
             metrics["level"] = float(self.curriculum.level)
-            # What a teacher can is no success of the learner.
+            # The success of a teacher is not that of the learner.
             self.curriculum.record(delivery.episodes.own_scores(0 if self.teacher is None else self.teacher.acting))
         return metrics | {
             "environment_steps": float(now),
@@ -151,7 +154,7 @@ class ImpalaTrainer(Trainer):
         return config.evaluate(self.model, samples=config.evaluation.episodes, seed=seed).metrics()
 
     def save(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Optimiser, generators, and where every actor stood: memory, world and last step."""
+        """Return optimiser, generators, and the state of every actor: memory, world and last step."""
         tensors = optimizer_tensors(self.optimizer)
         tensors["generator"] = self.generator.get_state()
         for actor, snapshot in enumerate(self.snapshots):
@@ -163,7 +166,7 @@ class ImpalaTrainer(Trainer):
         return tensors, data if self.teacher is None else data | {"teacher": self.teacher.identity}
 
     def load(self, tensors: Mapping[str, Tensor], data: Mapping[str, Any]) -> None:
-        """Continue from what :meth:`save` gave."""
+        """Continue from the return values of :meth:`save`."""
         self.updates, self.environment_steps = data["updates"], data["environment_steps"]
         self._pace = deque([(0.0, self.environment_steps)], maxlen=self._pace.maxlen)
         self._seconds = 0.0
@@ -179,127 +182,103 @@ class ImpalaTrainer(Trainer):
             collector.load(below(f"actor{actor}.", tensors), world, seed)
         if None in data["worlds"]:
             kind = type(self.collectors[0].world).__name__
-            self.notice = f"{kind} cannot be saved in the middle of an episode: all episodes began anew on resume"
+            self.notice = f"{kind} cannot be saved in the middle of an episode: new episodes began on resume"
         if self.teacher is not None and self.teacher.identity != data["teacher"]:
             self.notice = f"the teacher is now {self.teacher.identity}, and was {data['teacher']}: other numbers follow"
         self.snapshots = self._snapshots()
 
     def close(self) -> None:
-        """Stop the actors and let go of the worlds."""
+        """Stop the actors and close the worlds."""
         self.actors.close()
 
     def _learn(self, rollout: Rollout) -> dict[str, float]:
-        reuse = self.config.loss.reuse
-        rate = self.config.optimizer.rate(self.updates, self.config.fit.steps)
+        config, loss = self.config, self.config.loss
         self.model.train()
-        several = reuse.passes * reuse.minibatches * len(reuse.updates(self.config.unroll + 1)) > 1
-        several = several or self.model.keeps_statistics
-        supervision = self.config.loss.supervision
-        weight = supervision.weight(self.updates, self.config.fit.steps)
-        undo = Undo(self.model, self.optimizer, self.generator) if several or supervision.share < 1 else None
-        if reuse.learner_memory == "empty":
+        updates = loss.reuse.passes * loss.reuse.minibatches * len(loss.reuse.updates(config.unroll + 1))
+        can_fail_between = updates > 1 or self.model.keeps_statistics or loss.supervision.share < 1
+        undo = Undo(self.model, self.optimizer, self.generator) if can_fail_between else None
+        aids = self._aids()
+        if loss.reuse.learner_memory == "empty":
             truth = None if rollout.truth is None else rebase_to_unroll_start(rollout.truth)
             rollout = rollout._replace(state=detach(self.model.initial_state(len(rollout.reward))), truth=truth)
         try:
-            self._follow(rollout)
-            if weight:
-                rollout = rollout._replace(truth=subsample(rollout.truth, supervision.share, self.generator))
-            alone = self.teacher is not None and self.config.loss.imitation.alone(self.updates)
-            numbers = (self._imitate if alone else self._passes)(rollout, rate, weight)
+            self._update_statistics(rollout)
+            if aids.weight:
+                rollout = rollout._replace(truth=subsample(rollout.truth, loss.supervision.share, self.generator))
+            numbers = self._optimize(rollout, aids)
         except BaseException:
             if undo is not None:
                 undo()
             raise
         means = np.mean([list(values.values()) for values in numbers], 0).tolist()
-        found = dict(zip(numbers[0], means, strict=True)) | {"learning_rate": rate}
-        return found if self.teacher is None else found | {"teacher_rows": float(self.teacher.acting)}
+        return dict(zip(numbers[0], means, strict=True))
 
-    def _follow(self, rollout: Rollout) -> None:
-        """Let the agent's running statistics take a new rollout into account."""
+    def _aids(self) -> TrainingAids:
+        """Return the training aids of the present update."""
+        loss, steps = self.config.loss, self.config.fit.steps
+        weight = loss.supervision.weight(self.updates, steps)
+        if self.teacher is None:
+            return TrainingAids(loss.supervision, weight)
+        imitates = loss.imitation.alone(self.updates)
+        cost = 0.0 if imitates else loss.imitation.weight(self.updates, steps)
+        return TrainingAids(loss.supervision, weight, self.teacher, cost, imitates)
+
+    def _update_statistics(self, rollout: Rollout) -> None:
+        """Update the agent's running statistics with a new rollout."""
         if not self.model.keeps_statistics:
             return
         self.model.update_statistics(rollout.observation)
-        if (
-            self.updates == 0 and self.model.norm_values is not None
-        ):  # else the first values would be compared with returns of unknown size
+        # Without these the first values would be compared with returns of unknown size.
+        if self.updates == 0 and self.model.norm_values is not None:
             with torch.no_grad():
                 targets = impala_loss(self.model, rollout, self.config.loss).targets
+            assert targets is not None
             self.model.update_return_statistics(targets[rollout.valid])
 
-    def _imitate(self, rollout: Rollout, rate: float, supervision: float) -> list[dict[str, float]]:
-        """All optimiser steps on a rollout that only imitate; the numbers to report of each."""
-        assert self.teacher is not None
-        config, numbers, targets = self.config, [], []
-        for done, index in self._minibatches(rollout.reward.shape[0]):
-            part = rollout.rows(index) if config.loss.reuse.minibatches > 1 else rollout
-            begin_step(self.optimizer, rate)
-            how: dict[str, Any] = {"bfloat16": config.bfloat16, "supervision": supervision}
-            losses = imitation_loss(self.model, part, self.teacher, config.loss, **how)
-            how = {"finite": losses.scalars()}
-            numbers.append(take_step(self.model, self.optimizer, config.optimizer, losses.loss, **how))
-            if done == 0 and losses.targets is not None:
-                targets.append(losses.targets[part.valid])
-        if targets:
-            self.model.update_return_statistics(torch.cat(targets))
-        return numbers
-
-    def _passes(self, rollout: Rollout, rate: float, supervision: float) -> list[dict[str, float]]:
-        """All optimiser steps on a rollout; the numbers to report of each."""
-        reuse = self.config.loss.reuse
+    def _optimize(self, rollout: Rollout, aids: TrainingAids) -> list[dict[str, float]]:
+        """Take all optimiser steps on a rollout; return the metrics of each."""
+        config, reuse = self.config, self.config.loss.reuse
+        rate = config.optimizer.rate(self.updates, config.fit.steps)
+        how: dict[str, Any] = {"bfloat16": config.bfloat16}
         reference = torch.zeros_like(rollout.reward[:, 1:])
         targets, numbers = [], []
         for done, index in self._minibatches(rollout.reward.shape[0]):
             part = rollout.rows(index) if reuse.minibatches > 1 else rollout
-            memory, values = part.state, {}
-            for start, stop in reuse.updates(self.config.unroll + 1):
+            memory = part.state
+            for start, stop in reuse.updates(config.unroll + 1):
                 piece = part.between(start, stop, memory)
                 begin_step(self.optimizer, rate)
-                known = reference[index, start : stop - 1] if done else None
-                losses, values = self._update(piece, known, supervision)
-                numbers.append(values)
+                if aids.imitates:
+                    losses = imitation_loss(self.model, piece, aids, config.loss, **how)
+                else:
+                    known = reference[index, start : stop - 1] if done else None
+                    losses = impala_loss(self.model, piece, config.loss, aids, reference=known, **how)
+                finite = losses.scalars()
+                numbers.append(take_step(self.model, self.optimizer, config.optimizer, losses.loss, finite=finite))
                 memory = losses.state
-                if done == 0:
+                if done == 0 and losses.log_prob is not None:
                     reference[index, start : stop - 1] = losses.log_prob
+                if done == 0 and losses.targets is not None:
                     targets.append(losses.targets[piece.valid])
-            if reuse.kl_stop is not None and values["kl"] > reuse.kl_stop:
+            if reuse.kl_stop is not None and not aids.imitates and numbers[-1]["kl"] > reuse.kl_stop:
                 break
-        self.model.update_return_statistics(torch.cat(targets))
+        if targets:
+            self.model.update_return_statistics(torch.cat(targets))
         return numbers
 
     def _minibatches(self, rows: int) -> Iterator[tuple[int, Tensor]]:
-        """``(pass, rows of a minibatch)``, every row once in each pass."""
+        """Yield ``(pass, rows of a minibatch)``, every row once in each pass."""
         reuse = self.config.loss.reuse
         for done in range(reuse.passes):
             order = torch.randperm(rows, generator=self.generator) if reuse.minibatches > 1 else torch.arange(rows)
             for index in order.to(self.device).tensor_split(reuse.minibatches):
                 yield done, index
 
-    def _update(
-        self, rollout: Rollout, reference: Tensor | None, supervision: float
-    ) -> tuple[Losses, dict[str, float]]:
-        """One optimiser step: what the rollout cost before it, and the numbers to report."""
-        config = self.config
-        how: dict[str, Any] = {"reference": reference, "bfloat16": config.bfloat16, "supervision": supervision}
-        if self.teacher is not None:
-            cost = config.loss.imitation.weight(self.updates, config.fit.steps)
-            how |= {"teacher": self.teacher, "teacher_cost": cost}
-        losses = impala_loss(self.model, rollout, config.loss, **how)
-        finite = {name: getattr(losses, name) for name in REPORTED} | losses.helped
-        finite |= {} if self.teacher is None else {"imitation_loss": losses.imitation_loss}
-        return losses, take_step(self.model, self.optimizer, config.optimizer, losses.loss, finite=finite)
-
     def _teacher(self) -> Teacher | None:
         config = self.config
         if config.loss.imitation.steps is None:
             return None
         return make_teacher(config.loss.imitation.teacher, config.world.spec, config.batch_size, self.device)
-
-    def _ask_teacher(self, teacher: Teacher) -> None:
-        try:
-            teacher.require(self.collectors[0].world)
-        except ValueError:
-            self.close()
-            raise
 
     def _collector(self, actor: int) -> Collector:
         config = self.config
@@ -310,7 +289,7 @@ class ImpalaTrainer(Trainer):
         generator = torch.Generator(self.device).manual_seed(action_seed)
         how: dict[str, Any] = {"bfloat16": config.bfloat16, "timeout": config.schedule.timeout, "teacher": self.teacher}
         if config.loss.supervision.on:
-            how["truths"] = GroundTruthRecorder()
+            how["ground_truth"] = GroundTruthRecorder()
         return Collector(acting, world, config.unroll, generator, f"actor {actor}", **how)
 
     def _curriculum(self) -> Curriculum[WorldConfig] | None:
@@ -323,18 +302,18 @@ class ImpalaTrainer(Trainer):
         return Curriculum(config, levels) if config.field else None
 
     def _enter(self, level: int) -> None:
-        """Play at another level from now on."""
+        """Play at another level from now on, in new episodes."""
         assert self.curriculum is not None
         (collector,), config = self.collectors, self.config
         seed, _ = self._seeds(0, level, 1)
         old, task = collector.world, self.curriculum.levels[level]
-        with self._making(collector.name):
+        with self._creation_limit(collector.name):
             collector.enter(build_world(task, config.batch_size, collector.name, seed=seed, device=self.device))
         close_world(old, collector.name)
 
     @contextmanager
-    def _making(self, name: str) -> Iterator[None]:
-        """Whose world takes longer than ``schedule.timeout`` to be made and reset is named."""
+    def _creation_limit(self, name: str) -> Iterator[None]:
+        """Limit the time of making and resetting a world to ``schedule.timeout``; name the actor in the error."""
         seconds = self.config.schedule.timeout
         try:
             with time_limited(seconds, patience=0.0):
@@ -352,6 +331,6 @@ class ImpalaTrainer(Trainer):
         return [collector.snapshot for collector in self.collectors]
 
     def _seeds(self, *key: int) -> tuple[int, int]:
-        """Seeds of a world and of actions; no two keys share any."""
+        """Return the seeds of a world and of actions; they differ between keys."""
         world, action = np.random.SeedSequence([self.config.fit.seed % 2**32, *key]).generate_state(2).tolist()
         return world, action
