@@ -16,6 +16,7 @@ from recollect.recipes.memory_suite import MEMORY_SUITE
 from recollect.recipes.million import MILLION
 from recollect.recipes.recall import RECALL
 from recollect.recipes.robots import ROBOTS
+from recollect.recipes.shipped_models import MODELS
 from recollect.recipes.temporal_latent_bottleneck import COPYING
 from recollect.recipes.tlb_images import IMAGES
 from recollect.recipes.tlb_self_supervised import SELF_SUPERVISED
@@ -31,6 +32,7 @@ RECIPES: dict[str, Recipe] = {
     "memory-suite": MEMORY_SUITE,
     "million": MILLION,
     "endless": ENDLESS,
+    "models": MODELS,
     "tlb-babyai": BABYAI,
     "tlb-decision-transformer": DECISION_TRANSFORMER,
     "attention-agents": STUDY,
