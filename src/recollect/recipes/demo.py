@@ -28,7 +28,7 @@ from recollect.config import require
 from recollect.evaluation.agent_videos import Video, record_video
 from recollect.evaluation.agents import AgentEvaluation, evaluate_agent, initial_action
 from recollect.interpret.explore import Exploration, explore_run
-from recollect.recipes.hierarchical_transformer_memory import short_t_maze
+from recollect.recipes.hierarchical_transformer_memory.t_maze import demo_config
 from recollect.runs.progress import Progress
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.tasks.worlds.t_maze import TMazeConfig
@@ -37,8 +37,6 @@ from recollect.training.loop import Outcome, fit
 
 WINDOW = 1000  # steps whose median time is compared, at the start and at the end of the stream
 SEGMENT = 1000  # steps of a whole-sequence pass, which the contract leaves free
-STEPS = {"memoryless": 300}  # rollouts; its steps cost a tenth
-DEFAULT_STEPS = 150
 EXPLORED = 4
 """Episodes that the explorer records and scores."""
 
@@ -85,13 +83,6 @@ class Demo:
     """The exploration of its memory."""
     directory: Path
     """The run directory of the agent with memory."""
-
-
-def demo_config(core: str = "hcam") -> ImpalaConfig:
-    """Return the config of the recipe's short T-maze for a core."""
-    config = short_t_maze(core)
-    steps = STEPS.get(core, DEFAULT_STEPS)
-    return replace(config, fit=replace(config.fit, steps=steps, report_every=5, evaluate_every=25))
 
 
 def longer(world: TMazeConfig, times: int) -> TMazeConfig:

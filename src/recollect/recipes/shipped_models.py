@@ -1,7 +1,8 @@
 """Training runs of the models that the library ships; ``recollect reproduce models`` trains them anew.
 
-Each label is the name of a model: ``recollect.load("model:t-maze-hcam")``. Most runs are rows of other recipes. A model
-has at most 1.5 MB, so the agents of ``catch`` and of CartPole are narrower than those of their recipes.
+Each label is the name of a model: ``recollect.load("model:t-maze-hcam")``. The runs are rows of other recipes, some of
+them shorter. A model has at most 1.5 MB, so the agents of ``catch`` and of CartPole are narrower than those of their
+recipes.
 """
 
 from dataclasses import replace
@@ -14,6 +15,7 @@ from recollect.recipes.attention_agents.study import STUDY
 from recollect.recipes.base import Recipe, Run, Scale, Test
 from recollect.recipes.gymnasium import WORLDS, gymnasium_run
 from recollect.recipes.hierarchical_transformer_memory import HTM_RECIPES
+from recollect.recipes.hierarchical_transformer_memory.t_maze import demo_config
 from recollect.recipes.robots import ROBOTS
 from recollect.recipes.ttm_video import TTM_VIDEO
 from recollect.training import ImpalaConfig, TrainerConfig
@@ -33,12 +35,12 @@ def shipped_models(core: str = "hcam", scale: Scale = "lite") -> TrainerConfig:
 
 def _rows() -> list[Run]:
     return [
-        _row_of("t-maze-hcam", "htm-t-maze", "hcam-short"),
-        _row_of("ballet-hcam", "htm-ballet", "hcam-imitated-lite"),
+        replace(_row_of("t-maze-hcam", "htm-t-maze", "hcam-short"), config=demo_config()),
+        _shorter(_row_of("ballet-hcam", "htm-ballet", "hcam-imitated-lite"), 250),
         _row_of("word-learning-hcam", "htm-words", "hcam-imitated-lite"),
         _catch("catch-adaptive"),
         _cartpole("cartpole-lstm"),
-        _row_of("shape-activities-ttm", "ttm-video", "ttm-transformer-16"),
+        _shorter(_row_of("shape-activities-ttm", "ttm-video", "ttm-transformer-16"), 400),
         _row_of("goal-shown-once-ttm", "ttm-robots", "ttm-goal-shown-once-lite"),
     ]
 
@@ -48,6 +50,12 @@ def _row_of(name: str, recipe: str, label: str) -> Run:
     run = next(run for run in RECIPES[recipe].rows("lite") if run.label == label)
     tests = {test: replace(where, paper="-") for test, where in run.tests.items()}
     return replace(run, label=name, row=f"{name}: {run.row}", paper="-", tests=tests)
+
+
+def _shorter(run: Run, steps: int) -> Run:
+    """Return the run with another number of steps, whatever the processor time."""
+    fit = replace(run.config.fit, steps=steps, processor_seconds=None)
+    return replace(run, config=replace(run.config, fit=fit))
 
 
 def _catch(name: str) -> Run:

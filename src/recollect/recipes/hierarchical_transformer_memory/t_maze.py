@@ -29,6 +29,13 @@ def short_t_maze(core: str = "hcam") -> ImpalaConfig:
     return replace(config, core=memory, fit=replace(config.fit, steps=250, stop_score=None))
 
 
+def demo_config(core: str = "hcam") -> ImpalaConfig:
+    """Return the run of ``recollect demo``: the short T-maze for a minute."""
+    config = short_t_maze(core)
+    steps = 300 if core == "memoryless" else 150  # its steps cost a tenth
+    return replace(config, fit=replace(config.fit, steps=steps, report_every=5, evaluate_every=25))
+
+
 def _t_maze_rows() -> list[Run]:
     runs = []
     for core in CORE_ROWS:
