@@ -45,6 +45,13 @@ def require_one_of(owner: object, *fields: str) -> None:
         require(value in choices, field, value, f"choose one of {', '.join(map(repr, choices))}")
 
 
+def require_at_least(owner: object, **minimums: float) -> None:
+    """Raise a ``ValueError`` unless each named field has at least its minimum."""
+    for field, least in minimums.items():
+        value = getattr(owner, field)
+        require(value >= least, field, value, f"give at least {least}")
+
+
 def is_integer(value: object) -> bool:
     """Return whether a value is an integer (Python's or NumPy's), and not a bool."""
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)

@@ -24,7 +24,7 @@ from recollect.evaluation.recordings import read_recording
 from recollect.runs.errors import RunError
 from recollect.runs.folder_lock import FolderLock
 from recollect.tasks import GymnasiumConfig
-from recollect.tasks.gymnasium.babyai import HangingError, at_most, level_id, words_of
+from recollect.tasks.gymnasium.babyai import HangingError, level_id, max_instruction_words, time_limited
 from recollect.tasks.gymnasium.spaces import hash_words
 
 
@@ -149,14 +149,17 @@ def test_no_processes_are_not_all_of_them(tmp_path, capsys):
 
 
 def test_time_limits_end_what_sleeps_and_nothing_else():
-    with at_most(5.0):
+    with time_limited(5.0):
         pass
-    with pytest.raises(HangingError, match=r"not done after 0\.05 s"), at_most(0.05):
+    with pytest.raises(HangingError, match=r"not done after 0\.05 s"), time_limited(0.05):
         threading.Event().wait()
 
 
 def test_levels_have_room_for_their_words():
-    assert words_of(("GoToLocal",)) == 16 and words_of(("GoToLocal", "BabyAI-BossLevel-v0")) == 72
+    assert (
+        max_instruction_words(("GoToLocal",)) == 16
+        and max_instruction_words(("GoToLocal", "BabyAI-BossLevel-v0")) == 72
+    )
 
 
 def test_instructions_that_would_be_cut_are_refused(tmp_path):

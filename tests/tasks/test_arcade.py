@@ -287,14 +287,14 @@ def test_the_oracle_reaches_any_key_and_door_in_the_shortest_episode():
         *[torch.tensor(ends)] * 2)[None]))  # fmt: skip
     apart = (door // 11 != key // 11).any(1) & (door // 11 > 0).any(1)
     key, door = key[apart], door[apart]
-    world = KeyDoorConfig(side=42, distractors=0, max_steps=key_door.LONGEST).build(len(key))
+    world = KeyDoorConfig(side=42, distractors=0, max_steps=key_door.LONGEST_ROUTE).build(len(key))
     world.reset()
     world.state = world.state._replace(agent=torch.zeros_like(key), goals=torch.stack([key, door], 1))
     last = torch.zeros(len(key), dtype=torch.long)
-    for number in range(1, key_door.LONGEST + 1):
+    for number in range(1, key_door.LONGEST_ROUTE + 1):
         step = world.step(world.oracle())
         last = torch.where(step.terminated & (last == 0), number, last)
-    assert last.min() > 0 and last.max() == key_door.LONGEST
+    assert last.min() > 0 and last.max() == key_door.LONGEST_ROUTE
 
 
 @pytest.mark.parametrize(

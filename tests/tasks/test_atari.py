@@ -4,7 +4,7 @@ import torch
 from gymnasium import spaces
 
 from recollect.tasks import GymnasiumConfig
-from recollect.tasks.gymnasium.atari import AtariRules, after_a_life
+from recollect.tasks.gymnasium.atari import AtariRules, action_after_life_loss
 
 pytest.importorskip("ale_py")
 
@@ -79,20 +79,20 @@ def test_a_game_that_is_cut_in_the_first_step_after_a_life_begins_anew_at_once()
 
 
 def test_what_begins_after_a_life():
-    assert after_a_life(AtariRules().options, ("noop", "fire", "up")) == 1
-    assert after_a_life(AtariRules(fire=False).options, ("noop", "fire", "up")) == 0
-    assert after_a_life(AtariRules().options, ("noop", "up")) == 0
-    assert after_a_life(AtariRules(life_loss=False).options, ("noop", "fire")) is None
-    assert after_a_life({}, ("noop", "fire")) is None
+    assert action_after_life_loss(AtariRules().options, ("noop", "fire", "up")) == 1
+    assert action_after_life_loss(AtariRules(fire=False).options, ("noop", "fire", "up")) == 0
+    assert action_after_life_loss(AtariRules().options, ("noop", "up")) == 0
+    assert action_after_life_loss(AtariRules(life_loss=False).options, ("noop", "fire")) is None
+    assert action_after_life_loss({}, ("noop", "fire")) is None
 
 
 @pytest.mark.parametrize(
     ("rules", "message"),
     [
-        ({"side": 7}, "side=7: give 84, 42 or 21 pixels"),
-        ({"stack": 0}, "stack=0: give at least the newest frame"),
+        ({"side": 7}, "side=7: give at least 21 pixels"),
+        ({"stack": 0}, "stack=0: give at least 1"),
         ({"sticky": 1.0}, "sticky=1.0: give a probability below 1"),
-        ({"noops": -1}, "noops=-1: give 0 or more"),
+        ({"noops": -1}, "noops=-1: give at least 0"),
     ],
 )
 def test_rules_that_make_no_game_are_named(rules, message):
@@ -110,7 +110,7 @@ def test_rules_that_make_no_game_are_named(rules, message):
         ({"frameskip": [2, 5]}, "options: frameskip="),
         ({"life_loss_info": 1}, "options: life_loss_info=1: give true or false"),
         ({"repeat_action_probability": 2.0}, "options: repeat_action_probability=2.0: give a probability"),
-        ({"side": 42}, "options: side=42: ale-py calls it img_height and img_width"),
+        ({"side": 42}, "options: side=42: use ale-py's name img_height and img_width"),
     ],
 )
 def test_options_that_a_game_does_not_take_are_named(options, message):
@@ -134,5 +134,5 @@ def test_an_unknown_game_and_a_missing_rom_say_what_to_do(monkeypatch, tmp_path)
     with pytest.raises(ValueError, match=r"id='ALE/Pongg-v5': .* Did you mean: `Pong`"):
         _ = game("Pongg").spec
     monkeypatch.setenv("ALE_ROMS_DIR", str(tmp_path))
-    with pytest.raises(ValueError, match=r"id='ALE/Pong-v5': there is no ROM of pong .* ale-py's wheel again"):
+    with pytest.raises(ValueError, match=r"id='ALE/Pong-v5': there is no ROM of pong .* reinstall ale-py's wheel"):
         _ = game("Pong").spec

@@ -12,7 +12,7 @@ from recollect.agents.encoders import ObservationEncoder
 from recollect.cli import main
 from recollect.recipes.babyai import BABYAI, babyai
 from recollect.tasks import GymnasiumConfig
-from recollect.tasks.gymnasium.babyai import PAPER_LEVELS, demonstrate, words_of
+from recollect.tasks.gymnasium.babyai import PAPER_LEVELS, demonstrate, max_instruction_words
 from recollect.tasks.gymnasium.spaces import hash_words
 
 
@@ -31,14 +31,14 @@ def test_the_return_is_success_and_levels_are_drawn():
 def _inner(environment):
     from minigrid.utils.baby_ai_bot import BabyAIBot
 
-    return BabyAIBot(environment.unwrapped.playing.unwrapped)
+    return BabyAIBot(environment.unwrapped.current.unwrapped)
 
 
 @pytest.mark.parametrize("level", ["CartPole-v1", "gym:CartPole-v1", "ALE/Pong-v5"])
 def test_what_is_no_level_has_no_bot(level, tmp_path, capsys):
     assert main(["demonstrations", level, "-o", str(tmp_path / "demos.npz")]) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert f"level={level!r}: that is no level of BabyAI, and only those have a bot: name one, as GoToLocal" in said
+    assert f"level={level!r}: only levels of BabyAI have a bot: name one, such as GoToLocal" in said
 
 
 def test_mistakes_are_named():
@@ -91,7 +91,7 @@ def test_no_level_says_more_than_there_is_room_for():
             found[name] = number_of_words(longest_of_the_grammar(level))
         else:  # one form of sentence, and no choice that makes it longer than others by more than a place
             found[name] = max(number_of_words(environment.reset(seed=seed)[0]["mission"]) for seed in range(3))
-        assert found[name] <= words_of((name,)), name
+        assert found[name] <= max_instruction_words((name,)), name
     assert found["BabyAI-BossLevel-v0"] == found["BabyAI-MiniBossLevel-v0"] == found["BabyAI-SynthSeq-v0"] == 72
     assert found["BabyAI-MoveTwoAcrossS8N9-v0"] == 19 and found["BabyAI-GoToSeq-v0"] == 24
     assert found["BabyAI-PickupLoc-v0"] == 9 and found["BabyAI-PutNextLocal-v0"] == 9, (

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from recollect.tasks.worlds.ballet.dances import ALIKE, DANCES, DIRECTIONS, HOMES, SIDE, is_wall, neighbour
+from recollect.tasks.worlds.ballet.dances import ALIKE, DANCES, DIRECTIONS, HOMES, SIDE, cell_after, is_wall
 from recollect.tasks.worlds.ballet.levels import BalletLevel, Dancer
-from recollect.tasks.worlds.ballet.render import COLOURS, SHAPES, masks
+from recollect.tasks.worlds.ballet.render import COLOURS, SHAPES, shape_masks
 from recollect.tasks.worlds.ballet.world import WORDS, Ballet, BalletConfig
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -85,10 +85,10 @@ def test_every_observation_is_the_official_one(file, episode):
 
 def test_uint8_over_255_is_the_float_image_of_the_templates():
     for colour in COLOURS.values():
-        template = masks()[0].numpy()[..., None] * np.array(colour)  # float64 templates put into float32 images
+        template = shape_masks()[0].numpy()[..., None] * np.array(colour)  # float64 templates put into float32 images
         official = template.astype(np.float32)
         official /= 255.0
-        ours = (masks()[0, ..., None] * torch.tensor(colour, dtype=torch.uint8)) / 255
+        ours = (shape_masks()[0, ..., None] * torch.tensor(colour, dtype=torch.uint8)) / 255
         assert np.array_equal(ours.numpy(), official)
 
 
@@ -196,8 +196,8 @@ def test_walls_stop_every_move_also_diagonal_ones():
             if not is_wall(cell):
                 y, x = np.add(divmod(cell, SIDE), DIRECTIONS[move])
                 inside = 1 <= y <= 9 and 1 <= x <= 9
-                assert neighbour(cell, move) == (y * SIDE + x if inside else cell)
-                assert world.moves[cell * 8 + move] == neighbour(cell, move)
+                assert cell_after(cell, move) == (y * SIDE + x if inside else cell)
+                assert world.moves[cell * 8 + move] == cell_after(cell, move)
 
 
 def test_the_way_to_the_target_never_leads_over_another_dancer():
@@ -206,7 +206,7 @@ def test_the_way_to_the_target_never_leads_over_another_dancer():
         for cell in range(SIDE * SIDE):
             here, steps = cell, 0
             while not is_wall(cell) and cell not in HOMES and here != target:
-                here, steps = neighbour(here, int(world.ways[here * SIDE * SIDE + target])), steps + 1
+                here, steps = cell_after(here, int(world.ways[here * SIDE * SIDE + target])), steps + 1
                 assert steps <= 9 and (here == target or here not in HOMES)
 
 
@@ -236,7 +236,7 @@ def test_a_uniform_guesser_is_at_chance_and_the_oracle_perfect(dancers, delays):
 def decode(tiles):
     """The pixels of symbols ``[y, x, 3]``."""
     image = np.zeros((11, 9, 11, 9, 3), dtype=np.uint8)
-    drawn, colours = masks().numpy(), list(COLOURS.values())
+    drawn, colours = shape_masks().numpy(), list(COLOURS.values())
     for y in range(11):
         for x in range(11):
             kind, shape, colour = tiles[y, x].tolist()
@@ -401,8 +401,8 @@ def test_level_mistakes():
     good = pair()
     for change, complaint in (
         ({"home": (5, 5)}, "home"),
-        ({"home": (8, 2)}, "same home"),
-        ({"dance": "circle_cw"}, "same dance"),
+        ({"home": (8, 2)}, "dancers: home="),
+        ({"dance": "circle_cw"}, "dancers: dance="),
         ({"dance": "chevron_upp"}, "did you mean 'chevron_up'"),
         ({"shape": "square dance"}, "shape"),
         ({"colour": "grey"}, "colour"),
@@ -412,7 +412,7 @@ def test_level_mistakes():
     with pytest.raises(ValueError, match="target=2"):
         dataclasses.replace(good, target=2)
     world = BalletConfig().build(2)
-    with pytest.raises(ValueError, match="1 levels for 2 rows"):
+    with pytest.raises(ValueError, match="number of levels=1: give 2"):
         world.stage([good])
     with pytest.raises(ValueError, match="delay=48"):
         world.stage([good, dataclasses.replace(good, delay=48)])
@@ -432,7 +432,7 @@ def test_only_the_chosen_dances_are_seen():
 
 @pytest.mark.parametrize("dances", [("zee",), ("zee", "zee"), ("zee", "polka")])
 def test_dances_that_cannot_be_danced_are_named(dances):
-    with pytest.raises(ValueError, match="give at least 2 different ones, one for each dancer, of circle_cw"):
+    with pytest.raises(ValueError, match="give at least 2 different ones, one per dancer, of circle_cw"):
         BalletConfig(dancers=(2,), dances=dances)
 
 

@@ -6,7 +6,11 @@ import torch
 
 from recollect.gymnasium_ids import MEMORY_GYM
 from recollect.tasks.gymnasium import mortar_mayhem
-from recollect.tasks.gymnasium.mortar_mayhem import EndlessMortarMayhemConfig, averaged, commands_in
+from recollect.tasks.gymnasium.mortar_mayhem import (
+    EndlessMortarMayhemConfig,
+    average_blocks,
+    count_completable_commands,
+)
 
 MISSING = importlib.util.find_spec("memory_gym") is None
 needs_memory_gym = pytest.mark.skipif(MISSING, reason=f"memory-gym is not installed: {MEMORY_GYM}")
@@ -28,9 +32,9 @@ def test_a_missing_package_is_named_with_the_line_that_installs_it(monkeypatch):
 
 def test_spec_needs_no_package():
     spec = SMALL.spec
-    assert spec.oracle == commands_in(160) == 6, "1 + 2 + 3 commands"
+    assert spec.oracle == count_completable_commands(160) == 6, "1 + 2 + 3 commands"
     assert spec.chance == pytest.approx(sum(9.0 ** -(n - 1) * (n - 1 + 1 / 9) for n in range(1, 40)))
-    assert [commands_in(steps) for steps in (21, 22, 23)] == [0, 1, 1]
+    assert [count_completable_commands(steps) for steps in (21, 22, 23)] == [0, 1, 1]
 
 
 @pytest.mark.parametrize("block", [1, 2, 3, 12])
@@ -39,7 +43,7 @@ def test_frames_are_means_over_squares_rounded_down(block):
     frame[: 84 // 2] = 255  # sums of the largest bytes
     side = 84 // block
     exact = frame.astype(np.int64).reshape(side, block, side, block, 3).sum((1, 3)) // block**2
-    shown = averaged(frame, block)
+    shown = average_blocks(frame, block)
     assert shown.dtype == np.uint8 and np.array_equal(shown, exact)
 
 
@@ -118,6 +122,6 @@ def test_actions_are_checked():
 def test_the_official_class_is_found_or_asked_for():
     if MISSING:
         with pytest.raises(ValueError, match="memory_gym"):
-            mortar_mayhem.official_class()
+            mortar_mayhem.import_official_class()
     else:
-        assert mortar_mayhem.official_class().__name__ == "EndlessMortarMayhemEnv"
+        assert mortar_mayhem.import_official_class().__name__ == "EndlessMortarMayhemEnv"

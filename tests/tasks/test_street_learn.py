@@ -14,13 +14,13 @@ from recollect.tasks.worlds.street_learn.city_graphs import (
     MAX_EDGES,
     RIGHT,
     CityGraph,
-    contract,
-    cut_neighbourhoods,
-    grow_city,
-    neighbours,
+    build_move_tables,
+    collect_streets,
+    contract_streets,
+    generate_city,
+    list_neighbours,
     read_gexf,
-    streets_around,
-    walk_tables,
+    sample_neighbourhoods,
 )
 from recollect.tasks.worlds.street_learn.world import (
     BEST_MIXTURE,
@@ -28,8 +28,8 @@ from recollect.tasks.worlds.street_learn.world import (
     HELD_OUT_CITIES,
     TRAINING_CITIES,
     StreetLearnConfig,
+    draw_symbol_views,
     expected_goals,
-    rendered_views,
 )
 
 SMALL = StreetLearnConfig(cities=(0, 1), num_junctions=3, pool=24, steps=60)
@@ -39,15 +39,15 @@ RULES = ("paper", "collect")
 
 
 def test_a_city_is_its_seed():
-    for one, two in zip(grow_city(3), grow_city(3), strict=True):
+    for one, two in zip(generate_city(3), generate_city(3), strict=True):
         assert np.array_equal(one, two)
-    assert not np.array_equal(grow_city(3).streets, grow_city(4).streets)
+    assert not np.array_equal(generate_city(3).streets, generate_city(4).streets)
     assert not set(TRAINING_CITIES) & set(HELD_OUT_CITIES)
 
 
 @pytest.mark.parametrize("seed", [0, 5])
 def test_no_two_streets_cross(seed):
-    places, streets = grow_city(seed)
+    places, streets = generate_city(seed)
     start, end = places[streets[:, 0]], places[streets[:, 1]]
 
     def side(a, b, c):  # on which side of a-b is c
@@ -59,8 +59,8 @@ def test_no_two_streets_cross(seed):
 
 
 def test_a_city_is_one_piece_with_junctions():
-    city = grow_city(7)
-    links, seen, waiting = neighbours(city), {0}, [0]
+    city = generate_city(7)
+    links, seen, waiting = list_neighbours(city), {0}, [0]
     while waiting:
         new = set(links[waiting.pop()]) - seen
         seen |= new
@@ -73,7 +73,7 @@ def test_contraction_of_a_city_drawn_by_hand():
     #   0 - 1 - 2 - 3     4 hangs on 2 by way of 5; 2 - 6 - 7 - 2 is a loop; 3 and 2 are also joined by way of 8
     streets = [(0, 1), (1, 2), (2, 3), (2, 5), (4, 5), (2, 6), (6, 7), (2, 7), (2, 8), (3, 8), (3, 9)]
     places = np.arange(20.0).reshape(10, 2)
-    found = contract(CityGraph(places, np.array(streets)))
+    found = contract_streets(CityGraph(places, np.array(streets)))
     assert found.places.tolist() == places[[0, 2, 3, 4, 9]].tolist()
     assert found.streets.tolist() == [[0, 1], [1, 2], [1, 3], [2, 4]]
 
@@ -84,7 +84,7 @@ def test_moves_at_a_crossing_drawn_by_hand():
     #         3 south
     places = np.array([(0, 0), (0, 1), (1, 0.1), (0, -1), (-1, 0)], dtype=float)
     streets = [(0, 1), (0, 2), (0, 3), (0, 4)]
-    move, place = walk_tables(places, streets)
+    move, place = build_move_tables(places, streets)
     north, east, south, west, from_north, from_east, from_south, from_west = range(8)
     assert place.tolist() == [0, 0, 0, 0, 1, 2, 3, 4]
     assert move[from_west].tolist() == [east, from_west, from_west]
@@ -100,17 +100,17 @@ def test_the_least_turn_is_measured_around_the_circle():
         return (math.sin(math.radians(degrees)), math.cos(math.radians(degrees)))
 
     places = np.array([(0, 0), at(175 - 180), at(-175), at(120)])
-    move, _ = walk_tables(places, [(0, 1), (0, 2), (0, 3)])
+    move, _ = build_move_tables(places, [(0, 1), (0, 2), (0, 3)])
     assert move[3, FORWARD] == 1  # edge 3 leads from place 1 to 0, edge 1 from 0 to 2
 
 
 @pytest.mark.parametrize("junctions", [1, 3, 5, 8])
 def test_a_neighbourhood_is_found_breadth_first(junctions):
-    links = neighbours(contract(grow_city(2)))
+    links = list_neighbours(contract_streets(generate_city(2)))
     for center in range(0, len(links), 11):
         if len(links[center]) < 3:
             continue
-        streets = streets_around(links, center, junctions)
+        streets = collect_streets(links, center, junctions)
         # Literally: visit places in order of their distance until enough have three streets.
         queue, seen, walked = [center], [center], set()
         while sum(sum(place in street for street in walked) > 2 for place in seen) < junctions:
@@ -121,7 +121,7 @@ def test_a_neighbourhood_is_found_breadth_first(junctions):
                     seen.append(there)
                     queue.append(there)
         assert {frozenset(street) for street in streets} == walked
-    assert streets_around(neighbours(CityGraph(np.zeros((2, 2)), np.array([[0, 1]]))), 0, 1) is None
+    assert collect_streets(list_neighbours(CityGraph(np.zeros((2, 2)), np.array([[0, 1]]))), 0, 1) is None
 
 
 def test_the_tables_are_right_about_distances():
@@ -228,7 +228,7 @@ def test_chance_and_oracle_are_what_players_score(rule, config):
 def test_expected_goals_equals_a_literal_recursion(rule):
     places = np.array([(0, 0), (0, 1), (1, 0), (-1, -1)], dtype=float)
     city = CityGraph(places, np.array([(0, 1), (0, 2), (0, 3)]))
-    pool = cut_neighbourhoods([city], 1, 4)
+    pool = sample_neighbourhoods([city], 1, 4)
     edges = range(6)
     move = pool.move[0].tolist()
     pairs = [(s, g) for s in edges for g in edges if s != g]
@@ -303,7 +303,7 @@ def test_symbols_are_dealt_anew_and_stay_for_the_episode():
 
 
 def test_views_tell_symbols_apart_and_show_what_one_hot_names():
-    views = rendered_views()
+    views = draw_symbol_views()
     assert views.dtype == torch.uint8 and len({view.numpy().tobytes() for view in views}) == MAX_EDGES
     plain, seen = SMALL.build(32, seed=3), replace(SMALL, observation="rendered").build(32, seed=3)
     named, image = plain.reset().observation, seen.reset().observation
@@ -466,14 +466,14 @@ def gexf(path, city):
 
 
 def test_published_graphs_are_read(tmp_path):
-    city = grow_city(0, size=8)
+    city = generate_city(0, size=8)
     gexf(tmp_path / "madrid_full_graph.gexf", city)
     found = read_gexf(tmp_path / "madrid_full_graph.gexf")
     assert np.array_equal(found.streets, city.streets)
     shape = (found.places - found.places.mean(0)) * 100
     assert np.allclose(shape, city.places - city.places.mean(0), rtol=0.01, atol=0.01)
     config = replace(SMALL, graphs=(str(tmp_path / "madrid_full_graph.gexf"),), cities=())
-    made = cut_neighbourhoods([city], 3, 24)
+    made = sample_neighbourhoods([city], 3, 24)
     assert torch.equal(config.neighbourhoods.num_edges, made.num_edges)
     assert config.build(2).reset().observation.shape == (2, 120)
     assert config.spec.chance == pytest.approx(expected_goals(made, "paper", 60, (1 / 3,) * 3), rel=0.05)

@@ -40,14 +40,14 @@ from recollect.runs.folder_lock import FolderLock
 from recollect.tasks.gymnasium.babyai import (
     Bot,
     HangingError,
-    at_most,
     babyai_bot,
     demonstrate,
     level_id,
     level_name,
-    words_of,
+    max_instruction_words,
+    time_limited,
 )
-from recollect.tasks.gymnasium.spaces import Reader, hash_words
+from recollect.tasks.gymnasium.spaces import ObservationReader, hash_words
 
 PART = 500  # episodes of a part
 COUNTED = ("hung", "raised", "failed")
@@ -172,7 +172,7 @@ def _record_part(
 ) -> int:
     """Record one part, write its file and its counts, and return its first episode."""
     environment = gymnasium.make(entry(level_id(level)), disable_env_checker=True)
-    reader = Reader(source=environment.observation_space, words=config.words, vocabulary=config.vocabulary)
+    reader = ObservationReader(source=environment.observation_space, words=config.words, vocabulary=config.vocabulary)
     counts: Counter[str] = Counter()
     shown: list[Mapping[str, np.ndarray]] = []
     actions: list[np.ndarray] = []
@@ -216,7 +216,7 @@ def _episode(
     reason = ""
     for attempt in range(config.attempts):
         try:
-            with at_most(config.seconds):
+            with time_limited(config.seconds):
                 played = demonstrate(environment, config.seed_of(level, episode, attempt), make_bot)
         except HangingError as error:
             counts["hung"] += 1
@@ -253,7 +253,7 @@ def _require_main(processes: int) -> None:
 def _require_room(config: DemonstrationsConfig, level: str, instruction: str) -> None:
     """Raise ``ValueError`` unless all words of an instruction fit."""
     number = int(np.count_nonzero(hash_words(instruction, len(instruction), config.vocabulary)))
-    enough = max(number, words_of((level,)))
+    enough = max(number, max_instruction_words((level,)))
     remedy = (
         f"{level_id(level)} says {instruction!r}, which has {number} words: give words={enough}, to the training "
         f"world too (--words {enough}, --world.words {enough})"

@@ -18,7 +18,7 @@ import numpy as np
 
 from recollect.config import require
 from recollect.evaluation.recorded_parts import require_finite
-from recollect.tasks.gymnasium.spaces import Reader, Writer
+from recollect.tasks.gymnasium.spaces import ActionWriter, ObservationReader
 
 WORDS, SCORES = "recollect_words", "recollect_scores"  # keys of the metadata
 NAME = re.compile(r"([-\w][-\w/]*[-\w]/)?[-\w]+-v\d+")  # names of datasets, with a version, that Minari accepts
@@ -52,7 +52,9 @@ def read(name: str) -> dict[str, Any]:
             "episodes: write the dataset again"
         )
     space = _readable(dataset.action_space, name)
-    reader = Reader(source=dataset.observation_space, scalars=scores is not None)  # ours: a Box of one is a scalar
+    reader = ObservationReader(
+        source=dataset.observation_space, scalars=scores is not None
+    )  # ours: a Box of one is a scalar
     start = getattr(dataset.action_space, "start", 0)
     shown, done = [], []
     for number, episode in enumerate(episodes):
@@ -167,7 +169,7 @@ def _buffers(parts: Mapping[str, Any]) -> list[Any]:
 def _readable(space: gymnasium.Space[Any], name: str) -> gymnasium.Space[Any]:
     """Return our form of a dataset's action space."""
     try:
-        return Writer(target=space).space
+        return ActionWriter(target=space).space
     except ValueError as error:
         raise ValueError(f"minari:{name}: {error}") from None
 
@@ -184,7 +186,7 @@ def _require_all(dataset: Any, number: int, name: str) -> None:
     )
 
 
-def _seen(reader: Reader, episode: Any, where: str) -> dict[str, np.ndarray]:
+def _seen(reader: ObservationReader, episode: Any, where: str) -> dict[str, np.ndarray]:
     """Read the observations of an episode, and check the lengths of its parts."""
     try:
         found = reader.read(episode.observations)

@@ -20,7 +20,7 @@ from recollect.cores.config import CoreConfig
 from recollect.cores.instructed import InstructedTransformerConfig
 from recollect.recipes.base import Recipe, Run, Scale, Test, require_scale
 from recollect.tasks import GymnasiumConfig
-from recollect.tasks.gymnasium.babyai import PAPER_LEVELS, words_of
+from recollect.tasks.gymnasium.babyai import PAPER_LEVELS, max_instruction_words
 from recollect.training import (
     CloningConfig,
     CloningLossConfig,
@@ -46,7 +46,7 @@ WORD_DIM = {"lite": 32, "paper": 128}
 
 def world(levels: Sequence[str], words: int | None = None) -> GymnasiumConfig:
     """Return a world of some levels of BabyAI, scored by success."""
-    number = words_of(levels) if words is None else words
+    number = max_instruction_words(levels) if words is None else words
     return GymnasiumConfig(id="recollect/BabyAI-v0", options={"levels": list(levels)}, words=number)
 
 

@@ -1,5 +1,5 @@
-"""To and from Gymnasium.
+"""Conversion between worlds and Gymnasium environments.
 
 views.py   our worlds as environments, single and vector;   make.py   the same by name, for Gymnasium's registry
-worlds.py  anybody's environments as a world (the task ``gym``);   rows.py  where they live;   spaces.py  what they show
+worlds.py  any environments as a world (the task ``gym``);   rows.py  where they run;   spaces.py  conversion of spaces
 """

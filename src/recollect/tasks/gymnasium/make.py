@@ -1,4 +1,4 @@
-"""What Gymnasium's registry calls: an environment by its world's key in the TASKS table."""
+"""Entry points of Gymnasium's registry: build an environment from a world's key in the TASKS table."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ from recollect.tasks.worlds.contract import WorldConfig
 
 
 def make(task: str, *, render_mode: str | None = None, **fields: Any) -> RecollectEnv:
-    """The environment of a world: what ``gymnasium.make`` calls."""
+    """Build the environment of a world, for ``gymnasium.make``."""
     return RecollectEnv(_config(task, fields), render_mode=render_mode)
 
 
 def make_vector(task: str, num_envs: int = 1, *, render_mode: str | None = None, **fields: Any) -> RecollectVectorEnv:
-    """The vector environment of a world: what ``gymnasium.make_vec`` calls."""
+    """Build the vector environment of a world, for ``gymnasium.make_vec``."""
     return RecollectVectorEnv(_config(task, fields), num_envs, render_mode=render_mode)
 
 

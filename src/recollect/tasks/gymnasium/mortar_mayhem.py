@@ -1,24 +1,24 @@
-"""Endless Mortar Mayhem, the official environment of Memory Gym, as a world that has an oracle and tells its truth.
+"""Endless Mortar Mayhem, the official environment of Memory Gym, as a world with an oracle and ground truth.
 
-A command is shown for three steps in the middle of an arena of 6 x 6 tiles: one of nine, walk to a neighbouring tile
-or stay. Eighteen steps later all other tiles explode. Who stands right has completed the command. When all commands
-that were ever shown have been done one after the other, one more is shown and the list begins anew, until the first
-mistake or ``steps``. So the list grows by one every round, and each command is shown once.
+A command is shown for three steps in the middle of an arena of 6 x 6 tiles: one of nine, to walk to a neighbouring tile
+or stay. Eighteen steps later all other tiles explode, and an agent on the right tile has completed the command. When
+all commands so far have been completed in order, one more is shown and the list starts again, until the first mistake
+or ``steps``. So the list grows by one in every round, and each command is shown once.
 
-The environment is memory-gym's own, with its own frames (84 x 84, or averaged over squares of pixels) and rewards (0.1
-a command); what this file adds is read from the environment's state. Its score is the number of commands completed.
+The environment is memory-gym's, with its frames (84 x 84, or averaged over squares of pixels) and rewards (0.1 per
+command); this file adds what it reads from the environment's state. The score is the number of commands completed.
 
-- ``oracle`` walks to the middle of the tile that the present command leads to, and stands still while nothing can be
-  gained by walking: it is what :class:`~recollect.training.imitation.config.TeacherConfig` can name.
-- ``truth``: the interval is that in which the present command was shown, the label which of the nine it is; while it
-  is to be executed, else none.
+- ``oracle`` walks to the middle of the tile of the present command, and stands still while walking has no effect;
+  :class:`~recollect.training.imitation.config.TeacherConfig` can name it.
+- ``truth``: the interval is that in which the present command was shown, the label is the command; both only while it
+  is to be executed.
 
-Chance is the score of who does the same command again and again, one of c: with p = 1 / c a round's new command is
-right with p, and the older ones, which are all the same then, for certain: p (2 - p) / (1 - p)^2, without a limit of
-steps. The oracle's score follows from the steps alone.
+Chance is the score of a policy that repeats one of c commands: with p = 1 / c the new command of a round is right with
+probability p, and the earlier ones, which are then equal to it, always: p (2 - p) / (1 - p)^2, without a limit of
+steps. The oracle's score follows from the number of steps.
 
 Source: Pleines et al., Memory Gym: towards endless tasks to benchmark memory capabilities of agents (JMLR 26(6), 2025).
-Differs: ``steps`` cuts an episode (a truncation), where the published one has no limit.
+        Differs: ``steps`` truncates an episode; the published environment has no limit.
 """
 
 from __future__ import annotations
@@ -28,40 +28,38 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+from recollect.config import require, require_at_least
 from recollect.gymnasium_ids import MEMORY_GYM
 from recollect.lazy import gymnasium, np, torch
 from recollect.tasks.worlds.contract import Step, Truth, World, WorldConfig, WorldSpec, require_form
 
 SIDE = 84
-"""Pixels along a side of the official frames."""
+"""Side of the official frames in pixels."""
 TILES = 6
-"""Tiles along a side of the arena, which fills the frame."""
+"""Side of the arena, which fills the frame, in tiles."""
 SHOWN, DELAY, DURATION = 4, 18, 6
-"""Steps that a command is shown and gone before the next can be walked; until tiles explode; and how long they do."""
+"""Steps that a command is shown and gone before the next phase; steps until tiles explode; steps of the explosion."""
 NEAR = 1
-"""Pixels from the middle of a tile that are near enough; a step takes 2 or 3."""
+"""Distance from the middle of a tile, in pixels, that is near enough; a step moves 2 or 3."""
 STAND, BACK, ON = 0, 1, 2
-"""Values of an entry of the action: towards smaller pixels, or larger ones."""
+"""Values of an entry of the action: stay, towards smaller pixels, towards larger ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EndlessMortarMayhemConfig(WorldConfig):
-    """Do all commands ever shown, in order; one more is shown every round."""
+    """Execute all commands shown so far in order; one more is shown in every round."""
 
     steps: int = 1024
     """Actions of the longest episode."""
     side: int = 84
-    """Pixels along a side of what is shown: 84, or 42, 28, ... averaged over squares."""
+    """Side of an observation in pixels: 84, or 42, 28, ... averaged over squares."""
     commands: int = 9
-    """Kinds of commands, 4 to 9; without the last four it is straight moves and stay."""
+    """Number of commands, 4 to 9; the first five are straight moves and stay."""
 
     def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise ValueError(f"steps={self.steps}: give at least 1")
-        if self.side < 1 or SIDE % self.side:
-            raise ValueError(f"side={self.side}: give a divisor of {SIDE}, for example 84, 42 or 28")
-        if not 4 <= self.commands <= 9:
-            raise ValueError(f"commands={self.commands}: give 4 to 9")
+        require_at_least(self, steps=1, side=1)
+        require(SIDE % self.side == 0, "side", self.side, f"give a divisor of {SIDE}, for example 84, 42 or 28")
+        require(4 <= self.commands <= 9, "commands", self.commands, "give 4 to 9")
 
     @property
     def spec(self) -> WorldSpec:
@@ -73,13 +71,13 @@ class EndlessMortarMayhemConfig(WorldConfig):
             max_steps=self.steps,
             memory_span=self.steps - 1,
             chance=p * (2 - p) / (1 - p) ** 2,
-            oracle=float(commands_in(self.steps)),
+            oracle=float(count_completable_commands(self.steps)),
             events=("command shown", "command completed"),
             num_labels=self.commands,
         )
 
     def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> EndlessMortarMayhem:
-        """The world, with ``batch_size`` environments in this process.
+        """Build the world with ``batch_size`` environments in this process.
 
         Raises:
             ValueError: memory-gym or pygame is not installed.
@@ -88,12 +86,12 @@ class EndlessMortarMayhemConfig(WorldConfig):
 
     @property
     def title(self) -> str:
-        """What a person calls it."""
+        """Name for people."""
         return "Endless Mortar Mayhem"
 
 
-def commands_in(steps: int) -> int:
-    """Commands that who makes no mistake completes in so many actions: the official environment's clocks."""
+def count_completable_commands(steps: int) -> int:
+    """Return the number of commands that can be completed in so many actions of the official environment."""
     showing, walked, exploding, present, known, done = SHOWN - 1, 0, -1, 0, 1, 0
     for _ in range(steps):
         if showing:
@@ -112,10 +110,10 @@ def commands_in(steps: int) -> int:
     return done
 
 
-def averaged(frame: np.ndarray, block: int) -> np.ndarray:
-    """Means over squares of ``block`` x ``block`` pixels, rounded down; bytes ``[y, x, c]``.
+def average_blocks(frame: np.ndarray, block: int) -> np.ndarray:
+    """Return means over squares of ``block`` x ``block`` pixels, rounded down; bytes ``[y, x, c]``.
 
-    Sums of whole slices are several times as fast as a mean over two axes, which goes pixel by pixel.
+    Sums of slices are several times as fast as a mean over two axes.
     """
     if block == 1:
         return frame
@@ -125,11 +123,11 @@ def averaged(frame: np.ndarray, block: int) -> np.ndarray:
 
 
 class Arena:
-    """One environment, what is shown of it, and what it knows.
+    """One environment, with its display times and ground truth.
 
     Args:
         make: the official class.
-        config: of the world.
+        config: settings of the world.
     """
 
     def __init__(self, make: Any, config: EndlessMortarMayhemConfig) -> None:
@@ -140,14 +138,14 @@ class Arena:
         self.completed = False
 
     def reset(self, seed: int | None) -> np.ndarray:
-        """A new episode; its first frame."""
+        """Begin an episode and return its first frame."""
         options = {"allowed_commands": self.config.commands}
         frame, _ = self.environment.reset(seed=seed, options=options)
         self.clock, self.shown, self.completed = 0, [(0, 1)], False
         return self._frame(frame)
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool]:
-        """The next frame, the reward, and whether a mistake was made."""
+        """Return the next frame, the reward, and whether a mistake was made."""
         coming = self.environment._command_visualization
         shows = bool(coming and coming[0])
         self.clock += 1
@@ -160,10 +158,10 @@ class Arena:
         return self._frame(frame), float(reward), bool(over)
 
     def _frame(self, frame: np.ndarray) -> np.ndarray:
-        return averaged(frame, SIDE // self.config.side)
+        return average_blocks(frame, SIDE // self.config.side)
 
     @property
-    def walks(self) -> bool:
+    def is_executing(self) -> bool:
         """Whether the present command is to be executed: nothing is shown, nothing explodes."""
         return not self.environment._command_visualization and not self.environment.arena.tiles_on
 
@@ -172,10 +170,10 @@ class Arena:
         """Commands completed."""
         return self.environment._total_commands_completed
 
-    def best(self) -> tuple[int, int]:
-        """The oracle's action."""
+    def oracle_action(self) -> tuple[int, int]:
+        """Return the oracle's action."""
         inner = self.environment
-        if not self.walks:
+        if not self.is_executing:
             return STAND, STAND
         tile = inner.arena.tile_dim
         aims = [tile * (target + 0.5) for target in inner._target_pos]
@@ -185,15 +183,15 @@ class Arena:
 
     @staticmethod
     def _direction(way: float, around: float) -> int:
-        """The shorter way round: who leaves the arena comes in on the other side."""
+        """Return the shorter direction; leaving the arena leads to the opposite side."""
         way = (way + around / 2) % around - around / 2
         return STAND if abs(way) <= NEAR else ON if way > 0 else BACK
 
     def truth(self) -> tuple[int, int, int, int]:
-        """Event, start and stop of the interval, label."""
+        """Return the event, start and stop of the interval, and the label."""
         inner = self.environment
         event = 1 if self.completed else 0 if self.shown[-1][0] == self.clock else -1
-        if not self.walks:
+        if not self.is_executing:
             return event, -1, -1, -1
         number = inner._current_command
         return event, *self.shown[number], list(self._kinds()).index(inner._commands[number])
@@ -206,7 +204,7 @@ class Arena:
 
 
 class EndlessMortarMayhem(World):
-    """The world of :class:`EndlessMortarMayhemConfig`. It cannot be saved in the middle of an episode."""
+    """The world of :class:`EndlessMortarMayhemConfig`. It cannot be saved within an episode."""
 
     def __init__(
         self, config: EndlessMortarMayhemConfig, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu"
@@ -215,8 +213,8 @@ class EndlessMortarMayhem(World):
             raise ValueError(f"batch_size={batch_size}: a world has at least one row")
         self.config, self.spec, self.batch_size = config, config.spec, batch_size
         self.device = torch.device(device)
-        made = official_class()
-        # Never closed: closing one of these environments closes the screen of all of them.
+        made = import_official_class()
+        # Never closed, because closing one of these environments closes the screen of all.
         self.arenas = [Arena(made, config) for _ in range(batch_size)]
         self.seed: int | None = seed
         self.over = np.zeros(batch_size, dtype=bool)
@@ -228,12 +226,12 @@ class EndlessMortarMayhem(World):
         frames = [arena.reset(None if seed is None else seed + row) for row, arena in enumerate(self.arenas)]
         self.begun, self.over = True, np.zeros_like(self.over)
         none = np.zeros(self.batch_size, dtype=np.float32)
-        return self._answer(frames, none, ~self.over, self.over, self.over)
+        return self._make_step(frames, none, ~self.over, self.over, self.over)
 
     def step(self, actions: torch.Tensor) -> Step:
         """Advance every row."""
         if not self.begun:
-            raise RuntimeError("EndlessMortarMayhem: call reset() before anything else")
+            raise RuntimeError("EndlessMortarMayhem: call reset() first")
         require_form(actions, self.spec.action_space, self.batch_size)
         chosen = actions.cpu().numpy()
         if (chosen < 0).any() or (chosen > ON).any():
@@ -248,31 +246,31 @@ class EndlessMortarMayhem(World):
             frames.append(frame)
         late = np.array([arena.clock >= self.config.steps for arena in self.arenas]) & ~failed & ~first
         self.over = failed | late
-        return self._answer(frames, reward, first, failed, late)
+        return self._make_step(frames, reward, first, failed, late)
 
     def oracle(self) -> torch.Tensor:
-        """The best action of every row."""
-        return torch.tensor([arena.best() for arena in self.arenas], device=self.device)
+        """Return the best action of every row."""
+        return torch.tensor([arena.oracle_action() for arena in self.arenas], device=self.device)
 
     def truth(self) -> Truth:
-        """The command that is to be executed, and when it was shown."""
+        """Return the command to execute, and when it was shown."""
         event, start, stop, label = torch.tensor([arena.truth() for arena in self.arenas], device=self.device).unbind(1)
         over = torch.from_numpy(self.over).to(self.device)
         return Truth(event, *(torch.where(over, -1, part) for part in (start, stop, label)))
 
-    def _answer(self, frames: list[np.ndarray], reward: Any, first: Any, terminated: Any, truncated: Any) -> Step:
+    def _make_step(self, frames: list[np.ndarray], reward: Any, first: Any, terminated: Any, truncated: Any) -> Step:
         score = np.array([arena.score for arena in self.arenas], dtype=np.float32) * (terminated | truncated)
         numbers = (torch.tensor(part, device=self.device) for part in (reward, first, terminated, truncated, score))
         return Step(torch.from_numpy(np.stack(frames)).to(self.device), *numbers)
 
 
-def official_class() -> Any:
-    """The environment's class.
+def import_official_class() -> Any:
+    """Import the environment's class.
 
     Raises:
         ValueError: memory-gym or pygame is not installed.
     """
-    os.environ.setdefault("SDL_AUDIODRIVER", "dummy")  # or pygame looks for a sound card, and complains
+    os.environ.setdefault("SDL_AUDIODRIVER", "dummy")  # otherwise pygame warns about a missing sound card
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     try:
         from memory_gym.endless_mortar_mayhem import EndlessMortarMayhemEnv

@@ -1,7 +1,7 @@
-"""Silence for environments that tell the terminal about themselves, in their own thread alone.
+"""Suppression of printed output in one thread.
 
-``contextlib.redirect_stdout`` silences the whole program; and where two threads use it at once, as the actors of an
-asynchronous run do, the one that ends last puts the other's silence back for good.
+``contextlib.redirect_stdout`` affects the whole program; and if two threads use it at the same time, as the actors of
+an asynchronous run do, the last one to exit restores the other's redirection for good.
 """
 
 import sys
@@ -13,19 +13,19 @@ _lock = threading.Lock()
 
 
 class _Output:
-    """A standard output that takes nothing from some threads.
+    """A standard output that discards what some threads write.
 
     Args:
-        stream: that takes what the other threads write.
+        stream: receives what the other threads write.
     """
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
         self.silent: list[int] = []
-        """Threads, each as often as it asked for silence."""
+        """Threads whose output is discarded, once per open context."""
 
     def write(self, text: str) -> int:
-        """Write it, or forget it."""
+        """Write text, or discard it."""
         return len(text) if threading.get_ident() in self.silent else self.stream.write(text)
 
     def __getattr__(self, name: str) -> Any:
@@ -33,7 +33,7 @@ class _Output:
 
 
 class Silence:
-    """A context in which nothing that this thread prints is shown."""
+    """A context that discards what this thread prints."""
 
     def __enter__(self) -> None:
         with _lock:

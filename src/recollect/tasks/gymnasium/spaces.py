@@ -1,9 +1,9 @@
-"""Between other people's Gymnasium spaces and the few kinds that a world has.
+"""Conversion of observations and actions between Gymnasium's spaces and those of a world.
 
-Observations: numbers become float32, a single number a vector of one, text becomes words, counts start at 0. A Tuple
-becomes a Dict with the keys 0, 1, ..., a lone text one with the key ``language``, and what is nested is flat, its keys
-joined by ``_``. Actions go the other way.
-A space that has no such form is refused with the reason and a wrapper that helps.
+Observations: numbers become float32, a single number a vector of one, text becomes words, and counts start at 0. A
+Tuple becomes a Dict with the keys 0, 1, ..., a single text one with the key ``language``; nested entries become flat,
+with keys joined by ``_``. Actions are converted back. An unsupported space is refused with the reason and a suitable
+wrapper.
 """
 
 import zlib
@@ -19,26 +19,26 @@ Arrays = np.ndarray | dict[str, np.ndarray]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reader:
-    """Reads observations of one environment."""
+class ObservationReader:
+    """Converts observations of one environment."""
 
     source: gymnasium.Space[Any]
     """Observation space of the environment."""
     masked: tuple[int, ...] = ()
-    """Entries of a vector observation that are left out."""
+    """Entries of a vector observation that are removed."""
     words: int = 16
-    """Words of a text that are read."""
+    """Largest number of words read from a text."""
     vocabulary: int = 1024
-    """Numbers that words are hashed to, with 0 for padding."""
+    """Numbers that words are hashed to, including 0 for padding."""
     scalars: bool = False
-    """Read a Box of a single number as it is, not as a vector of one."""
+    """Keep a Box of a single number as it is, not as a vector of one."""
 
     @property
     def space(self) -> gymnasium.Space[Any]:
         """The observation space of the world.
 
         Raises:
-            ValueError: the environment's space has no form here, or ``masked`` does not fit it.
+            ValueError: the environment's space is not supported, or ``masked`` does not fit it.
         """
         if not self.masked:
             seen = self._space(self.source, "observation")
@@ -47,19 +47,16 @@ class Reader:
         if not isinstance(self.source, spaces.Box) or shape is None or len(shape) != 1:
             raise ValueError(f"masked={self.masked}: only a vector observation has entries to mask, not {self.source}")
         if not all(0 <= index < shape[0] for index in self.masked) or len(set(self.masked)) >= shape[0]:
-            raise ValueError(f"masked={self.masked}: give indices 0..{shape[0] - 1}, and leave something to be seen")
+            raise ValueError(f"masked={self.masked}: give indices 0..{shape[0] - 1}, and not all of them")
         box = self._space(self.source, "observation")
         assert isinstance(box, spaces.Box)
         return spaces.Box(box.low[self._shown], box.high[self._shown], dtype=box.dtype.type)
 
     def read(self, observations: Any) -> Arrays:
-        """Observations as arrays.
+        """Convert observations to new arrays ``[b, ...]`` of the types in :attr:`space`.
 
         Args:
-            observations: a list of single observations, or a batch as vector environments give it.
-
-        Returns:
-            New arrays ``[b, ...]`` of the types in :attr:`space`.
+            observations: a list of single observations, or a batch of a vector environment.
         """
         if is_text(self.source):
             return {"language": self._read(observations, self.source)}
@@ -67,7 +64,7 @@ class Reader:
             array = self._read(observations, self.source)
             return array[:, self._shown] if self.masked else array
         return {
-            "language" if is_text(space) else "_".join(map(str, path)): self._read(_column(observations, path), space)
+            "language" if is_text(space) else "_".join(map(str, path)): self._read(_select(observations, path), space)
             for path, space in _leaves(self.source)
         }
 
@@ -84,7 +81,7 @@ class Reader:
             parts = {key: self._space(part, key) for key, part in leaves.items()}
             texts = [key for key, part in leaves.items() if is_text(part)]
             if len(texts) > 1 or ("language" in parts and texts not in ([], ["language"])):
-                raise ValueError(f"observation has several texts, {texts}: write a wrapper that leaves one of them")
+                raise ValueError(f"observation has several texts, {texts}: write a wrapper that keeps one of them")
             return spaces.Dict({"language" if key in texts else key: part for key, part in parts.items()})
         if isinstance(space, spaces.Box):
             floating = np.issubdtype(space.dtype, np.floating)
@@ -103,9 +100,8 @@ class Reader:
         if is_text(space):
             return spaces.MultiDiscrete([self.vocabulary] * self.words)
         raise ValueError(
-            f"{name} is a {type(space).__name__} space, and a world has Box, Discrete, MultiDiscrete, MultiBinary, "
-            "text, and Dicts and Tuples of these: wrap the environment, for instance in "
-            "gymnasium.wrappers.FlattenObservation"
+            f"{name} is a {type(space).__name__} space; supported are Box, Discrete, MultiDiscrete, MultiBinary, text, "
+            "and Dicts and Tuples of these: wrap the environment, for instance in gymnasium.wrappers.FlattenObservation"
         )
 
     def _read(self, values: Any, space: gymnasium.Space[Any]) -> np.ndarray:
@@ -119,8 +115,8 @@ class Reader:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Writer:
-    """Writes actions for one environment."""
+class ActionWriter:
+    """Converts actions for one environment."""
 
     target: gymnasium.Space[Any]
     """Action space of the environment."""
@@ -130,7 +126,7 @@ class Writer:
         """The action space of the world.
 
         Raises:
-            ValueError: the environment's space has no form here.
+            ValueError: the environment's space is not supported.
         """
         if isinstance(self.target, spaces.Discrete):
             return spaces.Discrete(int(self.target.n))
@@ -139,12 +135,12 @@ class Writer:
         if isinstance(self.target, spaces.Box) and np.issubdtype(self.target.dtype, np.floating):
             return spaces.Box(self.target.low.astype(np.float32), self.target.high.astype(np.float32), dtype=np.float32)
         raise ValueError(
-            f"action is {self.target}, and a world has Discrete, MultiDiscrete with one axis or a Box of floats: wrap "
+            f"action is {self.target}; supported are Discrete, MultiDiscrete with one axis and a Box of floats: wrap "
             "the environment in a gymnasium.ActionWrapper that takes one of these"
         )
 
     def write(self, actions: np.ndarray) -> np.ndarray:
-        """Actions ``[b, ...]`` as the environment takes them; floats are clipped to the bounds of the space."""
+        """Convert actions ``[b, ...]`` for the environment; floats are clipped to the bounds of the space."""
         if isinstance(self.target, spaces.Box):
             return np.clip(actions.astype(self.target.dtype), self.target.low, self.target.high)
         assert isinstance(self.target, (spaces.Discrete, spaces.MultiDiscrete))
@@ -155,7 +151,7 @@ Path = tuple[str | int, ...]
 
 
 def _leaves(space: gymnasium.Space[Any], path: Path = ()) -> Iterator[tuple[Path, gymnasium.Space[Any]]]:
-    """The parts of a space that are neither Dict nor Tuple, with the keys that lead to them."""
+    """Yield the parts of a space that are neither Dict nor Tuple, with the keys that lead to them."""
     if isinstance(space, spaces.Dict):
         for name, part in space.items():
             yield from _leaves(part, (*path, name))
@@ -166,8 +162,8 @@ def _leaves(space: gymnasium.Space[Any], path: Path = ()) -> Iterator[tuple[Path
         yield path, space
 
 
-def _column(observations: Any, path: Path) -> Any:
-    """One part of all rows: from a list of single observations, or from the columns of a vector environment."""
+def _select(observations: Any, path: Path) -> Any:
+    """Select one part of all rows, from a list of single observations or from the columns of a vector environment."""
     for key in path:
         columns = isinstance(observations, (Mapping, tuple))
         observations = observations[key] if columns else [observation[key] for observation in observations]  # type: ignore[index]
@@ -175,17 +171,16 @@ def _column(observations: Any, path: Path) -> Any:
 
 
 def is_text(space: gymnasium.Space[Any]) -> bool:
-    """Whether observations are strings. Environments have text spaces of their own, so one is drawn and looked at."""
+    """Return whether observations are strings, from a sample, because environments define text spaces of their own."""
     return not isinstance(space, (spaces.Box, spaces.Discrete, spaces.Dict, spaces.Tuple)) and isinstance(
         space.sample(), str
     )
 
 
 def hash_words(text: str, words: int, vocabulary: int) -> np.ndarray:
-    """The first words of a text as numbers 1 .. vocabulary - 1, the same in every process; 0 where there are none.
+    """Return the first words of a text as numbers 1 .. vocabulary - 1, the same in every process, padded with 0.
 
-    Nothing is known of the words beforehand, so two of them may share a number: with v numbers and k words in use
-    that happens to k (k - 1) / (2 v) pairs on average.
+    Two words may share a number: with v numbers and k words in use this happens to k (k - 1) / (2 v) pairs on average.
     """
     numbers = np.zeros(words, dtype=np.int64)
     found: Sequence[str] = text.lower().replace(",", " ").replace(".", " ").split()[:words]

@@ -1,11 +1,11 @@
-"""The last observations beside the newest one, for agents that need several frames to see a movement.
+"""Stacks of the latest observations, for agents that need several frames to see movement.
 
-    vectors     [k]                 the last n, one behind the other: [n k]
+    vectors     [k]                 the last n, concatenated: [n k]
     images      [y, x]              a new axis in front: [n, y, x]
-                [y, x, c], [c, y, x]   one behind the other along the channels: [y, x, n c], [n c, y, x]
+                [y, x, c], [c, y, x]   concatenated along the channels: [y, x, n c], [n c, y, x]
 
 Oldest first. At the first step of an episode there are n copies of the first observation. In a Dict all Boxes are
-stacked, the other parts are as they are.
+stacked, and other parts are unchanged.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import gymnasium
 from gymnasium import spaces
 
 from recollect.lazy import np
-from recollect.tasks.gymnasium.rows import Answer, Rows
+from recollect.tasks.gymnasium.rows import Rows, RowsStep
 from recollect.tasks.gymnasium.spaces import Arrays
 
 
 def stacked_space(space: gymnasium.Space[Any], count: int) -> gymnasium.Space[Any]:
-    """The space of stacked observations.
+    """Return the space of stacked observations.
 
     Raises:
         ValueError: there is no Box to stack.
@@ -37,35 +37,35 @@ def stacked_space(space: gymnasium.Space[Any], count: int) -> gymnasium.Space[An
 
 
 class StackedRows:
-    """Rows that show their last observations.
+    """Rows that return a stack of their latest observations.
 
     Args:
-        rows: whose observations are stacked.
-        space: of one observation of theirs.
-        count: how many observations are shown.
+        rows: the rows.
+        space: space of one observation.
+        count: observations per stack.
     """
 
     def __init__(self, rows: Rows, space: gymnasium.Space[Any], count: int) -> None:
         self.rows, self.space, self.count = rows, space, count
-        self.kept: dict[str, list[np.ndarray]] = {}
+        self.latest: dict[str, list[np.ndarray]] = {}
 
     def reset(self, seed: int | None) -> Arrays:
         """Begin new episodes in all rows."""
         observation = self.rows.reset(seed)
-        self.kept = {name: [part] * self.count for name, part in self._parts(observation).items()}
+        self.latest = {name: [part] * self.count for name, part in self._parts(observation).items()}
         return self._shown(observation)
 
-    def step(self, actions: np.ndarray, first: np.ndarray) -> Answer:
-        """One step of every row."""
+    def step(self, actions: np.ndarray, first: np.ndarray) -> RowsStep:
+        """Advance every row."""
         answer = self.rows.step(actions, first)
         for name, newest in self._parts(answer.observation).items():
             anew = first.reshape(-1, *[1] * (newest.ndim - 1))
-            older = self.kept[name][1:]
-            self.kept[name] = [np.where(anew, newest, part) if first.any() else part for part in older] + [newest]
+            older = self.latest[name][1:]
+            self.latest[name] = [np.where(anew, newest, part) if first.any() else part for part in older] + [newest]
         return answer._replace(observation=self._shown(answer.observation))
 
     def close(self) -> None:
-        """Let go of the environments."""
+        """Close the environments."""
         self.rows.close()
 
     def _parts(self, observation: Arrays) -> dict[str, np.ndarray]:
@@ -75,9 +75,9 @@ class StackedRows:
 
     def _shown(self, observation: Arrays) -> Arrays:
         if isinstance(self.space, spaces.Dict):
-            shown = {name: _join(parts, self.space[name]) for name, parts in self.kept.items()}
+            shown = {name: _join(parts, self.space[name]) for name, parts in self.latest.items()}
             return {**observation, **shown}  # type: ignore[dict-item]
-        return _join(self.kept[""], self.space)
+        return _join(self.latest[""], self.space)
 
 
 def _boxes(space: spaces.Dict) -> list[str]:
@@ -85,7 +85,7 @@ def _boxes(space: spaces.Dict) -> list[str]:
 
 
 def _join(parts: list[np.ndarray], space: gymnasium.Space[Any]) -> np.ndarray:
-    """Observations ``[b, ...]``, oldest first, as one."""
+    """Combine observations ``[b, ...]``, oldest first."""
     shape = space.shape or ()
     if len(shape) == 3:
         return np.concatenate(parts, 1 if shape[0] < shape[2] else 3)

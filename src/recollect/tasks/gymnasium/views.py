@@ -3,9 +3,9 @@
     env = RecollectEnv(TMazeConfig(length=20))
     envs = RecollectVectorEnv(TMazeConfig(length=20), num_envs=64)
 
-Both are thin: the rules stay in the world. They differ in who begins a new episode. A single environment waits for
-``reset``, as Gymnasium asks. A vector environment begins one itself, by the rule that worlds have anyway
-(``AutoresetMode.NEXT_STEP``). At the last step of an episode ``info["score"]`` is its score (see ``WorldSpec``).
+They differ in the start of a new episode: a single environment waits for ``reset``, as Gymnasium requires; a vector
+environment begins one itself, by the rule of worlds (``AutoresetMode.NEXT_STEP``). At the last step of an episode
+``info["score"]`` is its score (see ``WorldSpec``).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ METADATA = {"render_modes": ["rgb_array"], "render_fps": 10}
 class RecollectEnv(gymnasium.Env[Any, Any]):
     """One row of a world.
 
-    Args:
-        config: the world.
-        render_mode: None, or ``rgb_array`` for :meth:`render`.
-        device: where the world computes.
-
     All randomness comes from ``np_random``: a reset with a seed begins the same sequence of episodes every time.
+
+    Args:
+        config: settings of the world.
+        render_mode: None, or ``rgb_array`` for :meth:`render`.
+        device: device of the world.
     """
 
     metadata: dict[str, Any] = METADATA
@@ -56,11 +56,11 @@ class RecollectEnv(gymnasium.Env[Any, Any]):
         """Take one action.
 
         Raises:
-            gymnasium.error.ResetNeeded: no episode is going on.
-            ValueError: no such action.
+            gymnasium.error.ResetNeeded: no episode has begun.
+            ValueError: the action is not in the space.
         """
         if self._shown is None or bool(self._shown.is_last):
-            raise gymnasium.error.ResetNeeded("no episode is going on: call reset() before step()")
+            raise gymnasium.error.ResetNeeded("no episode has begun: call reset() before step()")
         if isinstance(self.action_space, gymnasium.spaces.Box):  # policies give float64, which a Box of float32 refuses
             action = np.asarray(action, dtype=np.float32)
         if not self.action_space.contains(action):
@@ -70,13 +70,13 @@ class RecollectEnv(gymnasium.Env[Any, Any]):
         return self._observation(), float(now.reward), bool(now.terminated), bool(now.truncated), info
 
     def render(self) -> Any:
-        """The present step as a picture, uint8 ``[y, x, 3]``; None without a render mode."""
+        """Return the present step as a picture, uint8 ``[y, x, 3]``; None without a render mode."""
         if self.render_mode is None or self._shown is None:
             return None
         return picture(self.world, self._shown.observation, 0)
 
     def close(self) -> None:
-        """Let go of what the world holds."""
+        """Close the world."""
         self.world.close()
 
     def _observation(self) -> Any:
@@ -88,10 +88,10 @@ class RecollectVectorEnv(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
     """All rows of a world.
 
     Args:
-        config: the world.
-        num_envs: rows.
+        config: settings of the world.
+        num_envs: number of rows.
         render_mode: None, or ``rgb_array`` for :meth:`render`.
-        device: where the world computes.
+        device: device of the world.
     """
 
     metadata: dict[str, Any] = {  # noqa: RUF012 - the base class declares it so
@@ -117,23 +117,23 @@ class RecollectVectorEnv(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
         self._shown: Step | None = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode in every row. One seed is for all rows together; there are no options."""
+        """Begin an episode in every row, with one seed for all rows. There are no options."""
         if seed is not None and not isinstance(seed, int):
-            raise ValueError(f"seed={seed!r}: give one integer, it is for all rows together")
+            raise ValueError(f"seed={seed!r}: give one integer for all rows")
         if options and "reset_mask" in options:
-            raise ValueError("options['reset_mask']: rows begin new episodes by themselves, by the NEXT_STEP rule")
+            raise ValueError("options['reset_mask']: rows begin new episodes automatically, by the NEXT_STEP rule")
         super().reset(seed=seed)
         self._shown = self.world.reset(seed=_draw_seed(self.np_random))
         return _array(self._shown.observation, self.observation_space), {}
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """One action for every row; that of a row whose episode just ended is ignored.
+        """Take one action per row; ignored in rows whose episode just ended.
 
         Raises:
-            gymnasium.error.ResetNeeded: no reset came before.
+            gymnasium.error.ResetNeeded: before the first reset.
         """
         if self._shown is None:
-            raise gymnasium.error.ResetNeeded("no episodes are going on: call reset() before step()")
+            raise gymnasium.error.ResetNeeded("no episode has begun: call reset() before step()")
         now = self._shown = self.world.step(_tensor(np.asarray(actions), self.single_action_space, self.world))
         last = now.is_last.cpu().numpy()
         info = {"score": np.where(last, now.score.cpu().numpy(), 0.0), "_score": last} if last.any() else {}
@@ -143,14 +143,14 @@ class RecollectVectorEnv(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
         return _array(now.observation, self.observation_space), reward, terminated, truncated, info
 
     def render(self) -> Any:
-        """The present step of every row; None without a render mode."""
+        """Return the present step of every row; None without a render mode."""
         if self.render_mode is None or self._shown is None:
             return None
         shown = self._shown.observation
         return tuple(picture(self.world, shown, row) for row in range(self.num_envs))
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Let go of what the world holds."""
+        """Close the world."""
         self.world.close()
 
 
@@ -166,13 +166,13 @@ def _draw_seed(generator: np.random.Generator) -> int:
 
 def _tensor(actions: np.ndarray, space: gymnasium.Space[Any], world: World) -> torch.Tensor:
     continuous = isinstance(space, gymnasium.spaces.Box)
-    if not continuous and actions.dtype.kind not in "iub":  # a cast would cut off what is behind the point
+    if not continuous and actions.dtype.kind not in "iub":  # a cast would truncate
         raise ValueError(f"actions are {actions.dtype} ({actions.ravel()[:3].tolist()}, ...): give integers of {space}")
     return torch.as_tensor(actions.astype(np.float32 if continuous else np.int64), device=world.device)
 
 
 def _array(observation: Any, space: Any, row: int | slice = slice(None)) -> Any:
-    """An observation as Gymnasium wants it: arrays of the space's own type that share nothing with the world."""
+    """Convert an observation to arrays of the space's type that share no memory with the world."""
     if isinstance(observation, dict):
         return {name: _array(part, space[name], row) for name, part in observation.items()}
     return np.array(observation[row].cpu().numpy(), dtype=space.dtype)[()]

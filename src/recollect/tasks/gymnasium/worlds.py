@@ -1,35 +1,35 @@
-"""Everybody's own Gymnasium environments as a world: CartPole without velocities, MiniGrid, Atari, yours.
+"""Any Gymnasium environment as a world: CartPole without velocities, MiniGrid, Atari, or your own.
 
     world = GymnasiumConfig(id="CartPole-v1", masked=(1, 3)).build(batch_size=16)
     world = GymnasiumConfig(id="MiniGrid-MemoryS13-v0").build(batch_size=16)
     world = GymnasiumConfig(id="my_package:MyEnv-v0", processes=4).build(batch_size=16)
 
-An environment comes with the wrappers of its own registration and those that ``wrappers`` names; its time limit is a
-truncation. Rows come from the fastest source there is: the environment's own vector form, or single environments,
-here or in other processes. Wrappers are for single environments, so where there are any the vector form is not used;
-nor is it with the option ``max_episode_steps=-1``, no limit, which vector forms do not know.
-Whatever the source does at the end of an episode, the world's rule is the one of ``tasks/worlds/contract.py``.
+An environment has the wrappers of its registration and those in ``wrappers``; its time limit is a truncation. Rows come
+from the environment's own vector form where it has one, else from single environments in this or other processes.
+Wrappers apply to single environments, so the vector form is not used with them; nor with the option
+``max_episode_steps=-1`` (no limit), which vector forms do not support. For every source the world follows the rule of
+``tasks/worlds/contract.py`` at the end of an episode.
 
-    id                        what it is
+    id                        meaning
     CartPole-v1               in Gymnasium's registry
     my_package:MyEnv-v0       after ``import my_package``, which registers it; the current folder is searched too
     my_module:MyEnv           a class derived from gymnasium.Env; it need not be registered
     ALE/Pong-v5               Atari, with or without ``ale_py:`` in front
     PongNoFrameskip-v4        an old name that ale-py registers too; see below
 
-Atari comes from ale-py's vector form: 4 stacked grey frames of 84 x 84, each the maximum of the last two of 4 emulated
-ones, up to 30 no-ops and FIRE at the start, whole games (a lost life ends nothing), rewards as the game gives them.
-Sticky actions are as the id says (0.25 in v5 and v0, none in v4). ``options`` changes any of it. Old names have no
-vector form of their own and get that of ``ALE/...-v5`` with their own sticky actions. ``Pong-v4`` then shows every 4th
-frame, where ale-py draws 2 to 4 at random. ``native=False`` takes ale-py's single environments as they are registered,
-with raw frames: ``wrappers=("gymnasium.wrappers:AtariPreprocessing",)``, ``options={"frameskip": 1}`` and ``stack=4``
-make the usual ones of them (AtariPreprocessing needs opencv-python).
+Atari uses ale-py's vector form: 4 stacked grey frames of 84 x 84, each the maximum of the last two of 4 emulated ones,
+up to 30 no-ops and FIRE at the start, complete games (a lost life does not end an episode), rewards as the game gives
+them, and sticky actions as defined by the id (0.25 in v5 and v0, none in v4). ``options`` changes any of these. Old
+names have no vector form and use that of ``ALE/...-v5`` with their own sticky actions. ``Pong-v4`` then shows every 4th
+frame, where ale-py draws 2 to 4 at random. ``native=False`` uses ale-py's single environments as registered, with raw
+frames: ``wrappers=("gymnasium.wrappers:AtariPreprocessing",)``, ``options={"frameskip": 1}`` and ``stack=4`` give the
+usual preprocessing (AtariPreprocessing needs opencv-python).
 
 **Action masks.** Where the observation is a Dict with ``action_mask`` (one number per Discrete action, 0 where it is
-not allowed), an agent takes none of those that are 0. The wrapper
-``recollect.tasks.gymnasium.wrappers:mask_from_info`` puts a mask there that an environment gives in its info.
+not allowed), an agent takes only allowed actions. The wrapper ``recollect.tasks.gymnasium.wrappers:mask_from_info``
+adds a mask that an environment gives in its info.
 
-The score is the return of the episode, not discounted. Chance, oracle and memory span are unknown.
+The score is the undiscounted return of the episode. Chance, oracle and memory span are unknown.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from typing import Any, NamedTuple
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-from recollect.config import import_user_module, load_object
+from recollect.config import import_user_module, load_object, require, require_at_least
 from recollect.gymnasium_ids import HOMES, OLD_ATARI, entry
 from recollect.lazy import np, torch
-from recollect.tasks.gymnasium.atari import ATARI, after_a_life, require_options, require_rom
+from recollect.tasks.gymnasium.atari import ATARI, action_after_life_loss, require_options, require_rom
 from recollect.tasks.gymnasium.rows import LocalRows, ProcessRows, Rows, VectorRows
-from recollect.tasks.gymnasium.spaces import Arrays, Reader, Writer
+from recollect.tasks.gymnasium.spaces import ActionWriter, Arrays, ObservationReader
 from recollect.tasks.gymnasium.stacking import StackedRows, stacked_space
 from recollect.tasks.worlds.contract import Step, World, WorldConfig, WorldSpec, require_form
 
@@ -58,8 +58,8 @@ ATARI_CLASS = "ale_py.env:AtariEnv"
 
 
 class _Spaces(NamedTuple):
-    reader: Reader
-    writer: Writer
+    reader: ObservationReader
+    writer: ActionWriter
     max_steps: int
     native: bool
     action_names: tuple[str, ...]
@@ -70,7 +70,8 @@ class GymnasiumConfig(WorldConfig):
     """Any Gymnasium environment, by its id."""
 
     id: str = "CartPole-v1"
-    """Id of the environment; ``package:Id-v0`` imports the package that registers it, ``module:Class`` needs no id."""
+    """Id of the environment; ``package:Id-v0`` imports the package that registers it, ``module:Class`` names a class.
+    """
     masked: tuple[int, ...] = ()
     """Entries of a vector observation that are hidden; (1, 3) hides the velocities of CartPole."""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -78,37 +79,31 @@ class GymnasiumConfig(WorldConfig):
     wrappers: tuple[str, ...] = ()
     """Wrappers of each environment, the innermost first: ``package.module:function``, called with the environment."""
     stack: int = 1
-    """Observations that are shown at a time, the newest and those before it; Boxes only."""
+    """Number of latest observations to stack; Boxes only."""
     native: bool = True
     """Use the environment's own vector form, where it has one."""
     processes: int = 0
-    """Processes that share the rows, each with single environments; 0 stays in this one. For slow environments."""
+    """Number of processes that share the rows, with single environments; 0 uses this process. For slow environments."""
     timeout: float = 60.0
     """Seconds after which an environment in another process counts as hanging."""
     words: int = 16
-    """Words of a text observation that are read."""
+    """Largest number of words read from a text observation."""
     vocabulary: int = 1024
-    """Numbers that the words are hashed to."""
+    """Numbers that words are hashed to."""
 
     def __post_init__(self) -> None:
-        if self.processes < 0:
-            raise ValueError(f"processes={self.processes}: give 0 for this process, or how many")
-        if self.timeout <= 0:
-            raise ValueError(f"timeout={self.timeout}: give seconds, more than 0")
-        if self.stack < 1:
-            raise ValueError(f"stack={self.stack}: give 1 for the newest observation alone, or how many")
-        if self.words < 1 or self.vocabulary < 2:
-            raise ValueError(f"words={self.words}, vocabulary={self.vocabulary}: give at least 1 and 2")
+        require_at_least(self, processes=0, stack=1, words=1, vocabulary=2)
+        require(self.timeout > 0, "timeout", self.timeout, "give seconds, more than 0")
 
     @property
     def imports(self) -> tuple[str, ...]:
-        """Modules that id and wrappers name: a run of a stranger may name any."""
+        """Modules named by id and wrappers, which an untrusted run may choose freely."""
         named = [name.rpartition(":")[0] for name in (self.id, *self.wrappers) if ":" in name]
         return tuple(name for name in named if name not in dict(HOMES.values()))
 
     @property
     def spec(self) -> WorldSpec:
-        """Spaces of the environment, which is made for a moment to look at them."""
+        """Spaces of the environment, which is created briefly to read them."""
         found = self._spaces
         seen = found.reader.space
         return WorldSpec(
@@ -122,7 +117,7 @@ class GymnasiumConfig(WorldConfig):
         )
 
     def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> GymnasiumWorld:
-        """The world, with ``batch_size`` environments."""
+        """Build the world with ``batch_size`` environments."""
         return GymnasiumWorld(self, batch_size, seed=seed, device=device)
 
     @property
@@ -131,7 +126,7 @@ class GymnasiumConfig(WorldConfig):
         return self.id
 
     def rows(self, batch_size: int) -> Rows:
-        """The environments, wherever they live."""
+        """Create the environments."""
         rows = self._rows(batch_size)
         return rows if self.stack == 1 else StackedRows(rows, self._spaces.reader.space, self.stack)
 
@@ -140,8 +135,8 @@ class GymnasiumConfig(WorldConfig):
         if found.native:
             # ale-py's seeds, one a row, are signed numbers of 32 bits.
             limit = 2**31 - batch_size if self._entry.id.startswith("ALE/") else None
-            rest = after_a_life(self.options, found.action_names)
-            return VectorRows(self._make_vector(batch_size), found.reader, found.writer, limit, rest)
+            restart_action = action_after_life_loss(self.options, found.action_names)
+            return VectorRows(self._make_vector(batch_size), found.reader, found.writer, limit, restart_action)
         arguments = (self._make, self.id, batch_size, found.reader, found.writer)
         if self.processes:
             return ProcessRows(*arguments, processes=self.processes, timeout=self.timeout)
@@ -150,7 +145,7 @@ class GymnasiumConfig(WorldConfig):
     @cached_property
     def _spaces(self) -> _Spaces:
         entry = self.register()
-        native = self._native and entry.vector_entry_point is not None and not self._endless
+        native = self._native and entry.vector_entry_point is not None and not self._has_no_limit
         if not native and entry.entry_point is None:
             raise ValueError(
                 f"id={self.id!r} exists in vector form only, which takes no wrappers: use native=True, processes=0, "
@@ -165,29 +160,29 @@ class GymnasiumConfig(WorldConfig):
         environment.close()
         if entry.id.startswith("ALE/") and not names:
             names = _atari_names(entry, self.options, done)
-        reader = Reader(source=seen, masked=self.masked, words=self.words, vocabulary=self.vocabulary)
+        reader = ObservationReader(source=seen, masked=self.masked, words=self.words, vocabulary=self.vocabulary)
         keywords = {**entry.kwargs, **self.options}
         limit = keywords.get("max_episode_steps")
-        limit = entry.max_episode_steps if limit is None else None if limit == -1 else limit  # -1 is none at all
+        limit = entry.max_episode_steps if limit is None else None if limit == -1 else limit  # -1 is no limit
         if limit is None and "max_num_frames_per_episode" in keywords:
             skip = keywords.get("frameskip", 4)
             limit = -(-keywords["max_num_frames_per_episode"] // (skip if isinstance(skip, int) else min(skip)))
-        return _Spaces(reader, Writer(target=done), limit or 0, native, names)
+        return _Spaces(reader, ActionWriter(target=done), limit or 0, native, names)
 
     @property
     def _native(self) -> bool:
         return self.native and not self.processes and not self.wrappers
 
     @property
-    def _endless(self) -> bool:
-        """Whether no time limit is asked for: vector forms do not know -1, and would end episodes at once."""
+    def _has_no_limit(self) -> bool:
+        """Whether no time limit is requested: vector forms do not support -1 and would end episodes immediately."""
         return self.options.get("max_episode_steps") == -1 and not self._entry.id.startswith("ALE/")
 
     def register(self) -> EnvSpec:
-        """Import what registers the environment; its entry in Gymnasium's registry, or what would stand there.
+        """Import the module that registers the environment, and return its registry entry.
 
         Raises:
-            ValueError: a package is missing, or there is no such id.
+            ValueError: a package is missing, or the id is unknown.
         """
         return self._entry
 
@@ -196,14 +191,14 @@ class GymnasiumConfig(WorldConfig):
         package, _, name = self.id.rpartition(":")
         module = import_user_module(package, f"id={self.id!r}") if package else None
         if module is not None and name.isidentifier() and name in vars(module):
-            return EnvSpec(id=name, entry_point=_environment_class(vars(module)[name], self.id))
+            return EnvSpec(id=name, entry_point=_require_environment_class(vars(module)[name], self.id))
         found, old = entry(name), OLD_ATARI.fullmatch(name)
         if old and self._native and found.entry_point == ATARI_CLASS:
             return _vector_form(f"ALE/{old[1]}-v5", found)
         return found
 
     def _make(self) -> gymnasium.Env[Any, Any]:
-        with _named(self.id, self.options):
+        with _describe_errors(self.id, self.options):
             environment = gymnasium.make(self._entry, disable_env_checker=True, **self.options)
         for name in self.wrappers:
             wrapper = load_object(name, "wrappers")
@@ -211,8 +206,8 @@ class GymnasiumConfig(WorldConfig):
                 environment = wrapper(environment)
             except TypeError as error:
                 raise ValueError(
-                    f"wrappers={name!r}: {error}; a wrapper is called with the environment alone: write a function "
-                    "that gives it the rest"
+                    f"wrappers={name!r}: {error}; a wrapper is called with the environment only: write a function that "
+                    "passes its other arguments"
                 ) from None
             except gymnasium.error.Error as error:
                 raise ValueError(f"wrappers={name!r}: {error}") from None
@@ -225,21 +220,19 @@ class GymnasiumConfig(WorldConfig):
     def _make_vector(self, batch_size: int) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
         entry = self._entry
         atari = entry.id.startswith("ALE/")
-        # None stands for the limit of the id, which make_vec puts in where it is told nothing.
+        # None means the limit of the id, which make_vec uses by default.
         given = {key: x for key, x in self.options.items() if key != "max_episode_steps" or x is not None}
         keywords = {**(ATARI if atari else {}), **given}
         if atari:
             require_rom(entry.kwargs.get("game", ""), self.id)
             require_options(self.options)
-        with _named(self.id, self.options):
+        with _describe_errors(self.id, self.options):
             return gymnasium.make_vec(entry, batch_size, vectorization_mode="vector_entry_point", **keywords)
 
 
 @contextmanager
-def _named(name: str, options: Mapping[str, Any]) -> Iterator[None]:
-    """Say of an environment that lacks a package, or does not take its options, which one it is, or which they are;
-    other errors go on as they are.
-    """
+def _describe_errors(name: str, options: Mapping[str, Any]) -> Iterator[None]:
+    """Turn errors about missing packages or rejected options into a ``ValueError`` that names them."""
     try:
         yield
     except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
@@ -249,13 +242,13 @@ def _named(name: str, options: Mapping[str, Any]) -> Iterator[None]:
             raise
         reason = str(error).partition("\n")[0]
         raise ValueError(
-            f"options={dict(options)}: {reason}: these are keywords of the environment itself; leave away or change "
-            "what it does not take"
+            f"options={dict(options)}: {reason}: these are keywords of the environment; remove or change those that "
+            "it does not accept"
         ) from error
 
 
 def action_names(environment: Any, space: gymnasium.Space[Any]) -> tuple[str, ...]:
-    """Names of Discrete actions, as Atari (``get_action_meanings``) and MiniGrid (``actions``) tell them, or none."""
+    """Return the names of Discrete actions, from Atari's ``get_action_meanings`` or MiniGrid's ``actions``, or none."""
     if not isinstance(space, gymnasium.spaces.Discrete):
         return ()
     inner = environment.unwrapped
@@ -268,7 +261,7 @@ def action_names(environment: Any, space: gymnasium.Space[Any]) -> tuple[str, ..
 
 
 def _atari_names(entry: EnvSpec, options: Mapping[str, Any], space: gymnasium.Space[Any]) -> tuple[str, ...]:
-    """Names of a game's actions, which only its single form tells."""
+    """Return the names of a game's actions, which only its single form provides."""
     keywords = {name: value for name, value in options.items() if name == "full_action_space"}
     single = gymnasium.make(entry.id, **keywords)
     try:
@@ -277,8 +270,8 @@ def _atari_names(entry: EnvSpec, options: Mapping[str, Any], space: gymnasium.Sp
         single.close()
 
 
-def _environment_class(found: Any, name: str) -> Any:
-    # Not any callable: the id may come from the file of a stranger, and os:system can be called too.
+def _require_environment_class(found: Any, name: str) -> Any:
+    # No other callable: the id may come from an untrusted file, and os:system can be called too.
     if isinstance(found, type) and issubclass(found, gymnasium.Env):
         return found
     raise ValueError(
@@ -287,7 +280,7 @@ def _environment_class(found: Any, name: str) -> Any:
 
 
 def _vector_form(name: str, old: EnvSpec) -> EnvSpec:
-    """The vector form of a game, with the sticky actions, actions and frame limit of an older id."""
+    """Return the vector form of a game, with the sticky actions, actions and frame limit of an older id."""
     entry = copy.deepcopy(gymnasium.spec(name))
     same = ("repeat_action_probability", "full_action_space", "max_num_frames_per_episode")
     entry.kwargs.update({key: old.kwargs[key] for key in same if key in old.kwargs})
@@ -297,8 +290,8 @@ def _vector_form(name: str, old: EnvSpec) -> EnvSpec:
 class GymnasiumWorld(World):
     """The world of :class:`GymnasiumConfig`.
 
-    An environment that raises is named with its row in an :class:`BrokenEnvironmentError`; so is one that hangs, if it
-    lives in another process. The world is of no use after that. It cannot be saved in the middle of an episode.
+    An environment that raises an error is named with its row in a :class:`BrokenEnvironmentError`; so is one that hangs
+    in another process. The world cannot be used after that. It cannot be saved within an episode.
     """
 
     def __init__(
@@ -314,7 +307,7 @@ class GymnasiumWorld(World):
         self.seed: int | None = seed
         self.begun = False
         self.over = np.zeros(batch_size, dtype=bool)
-        self.returns = np.zeros(batch_size)  # in float64: many thousand small rewards are a sum, too
+        self.returns = np.zeros(batch_size)  # float64, for sums of many small rewards
 
     def reset(self, seed: int | None = None) -> Step:
         """Begin new episodes in all rows; row i is seeded with ``seed + i``."""
@@ -327,7 +320,7 @@ class GymnasiumWorld(World):
     def step(self, actions: torch.Tensor) -> Step:
         """Advance every row."""
         if not self.begun:
-            raise RuntimeError("GymnasiumWorld: call reset() before anything else")
+            raise RuntimeError("GymnasiumWorld: call reset() first")
         first = self.over
         observation, reward, terminated, truncated = self.rows.step(self._check(actions), first)
         reward = np.where(first, np.float32(0), reward)

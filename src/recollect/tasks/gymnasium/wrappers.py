@@ -11,10 +11,10 @@ from recollect.lazy import np
 
 
 class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Shows ``info["action_mask"]``, as Taxi has it, where an agent can see it: ``{"observation", "action_mask"}``.
+    """Adds ``info["action_mask"]``, as Taxi has it, to the observation: ``{"observation", "action_mask"}``.
 
     Args:
-        env: with Discrete actions, and the mask in every info.
+        env: an environment with Discrete actions, and the mask in every info.
 
     Raises:
         ValueError: other actions, or an observation that is a Dict already.
@@ -24,7 +24,7 @@ class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         if not isinstance(env.action_space, spaces.Discrete) or isinstance(env.observation_space, spaces.Dict):
             raise ValueError(
-                f"mask_from_info takes Discrete actions and an observation that is no Dict, not {env.action_space} and "
+                f"mask_from_info needs Discrete actions and an observation that is no Dict, not {env.action_space} and "
                 f"{env.observation_space}: write a wrapper that adds action_mask to the Dict"
             )
         mask = spaces.MultiBinary(int(env.action_space.n))

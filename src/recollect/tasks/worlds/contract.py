@@ -175,11 +175,11 @@ class World(ABC):
         Raises:
             ValueError: this world cannot be saved within an episode.
         """
-        raise ValueError(f"{type(self).__name__} cannot be saved: begin with a reset instead")
+        raise ValueError(f"{type(self).__name__} cannot be saved: use reset() instead")
 
     def load(self, tensors: Mapping[str, torch.Tensor], data: Mapping[str, Any]) -> None:
         """Restore the state that :meth:`save` returned."""
-        raise ValueError(f"{type(self).__name__} cannot be loaded: begin with a reset instead")
+        raise ValueError(f"{type(self).__name__} cannot be loaded: use reset() instead")
 
     def close(self) -> None:
         """Release processes and windows."""
@@ -249,6 +249,11 @@ class TensorWorld(World, Generic[S]):
         self.state: S | None = None
         self.clock = torch.zeros(batch_size, dtype=torch.long, device=self.device)
         self.over = torch.zeros(batch_size, dtype=torch.bool, device=self.device)
+        self.rows = torch.arange(batch_size, device=self.device)
+
+    def draw_integers(self, high: int, *shape: int) -> torch.Tensor:
+        """Draw uniform integers of 0 .. ``high - 1``, long ``[*shape]``."""
+        return torch.randint(high, shape, generator=self.generator, device=self.device)
 
     @abstractmethod
     def begin(self, batch_size: int) -> S:

@@ -1,26 +1,25 @@
-"""Object permanence in two dimensions: what is in which box, once the lids are closed and one has looked away?
+"""Object permanence in two dimensions: remember which box holds which object after the lids are closed and out of view.
 
-A flat analogue of the three-dimensional task of Lampinen et al. 2021 (section 3.2, appendix B.2), not the task itself.
+A flat version of the three-dimensional task of Lampinen et al. 2021 (section 3.2, appendix B.2), not the task itself.
 
-A room of ``side`` x ``side`` tiles, of which the agent sees what is ahead: up is where it looks, and it stands in
-the middle of the last row of its view. It starts in the middle of a wall; ``num_boxes`` open boxes stand at random
-places before it (``random_places=False``: always the same), all in view.
+A room has ``side`` x ``side`` tiles. The agent sees a window ahead: up is its heading, and it is in the middle of the
+window's last row. It starts in the middle of a wall, with ``num_boxes`` open boxes at random places in view
+(``random_places=False``: at fixed places).
 
-1. *watch*: one object after the other, in random order, jumps ``jumps`` times out of its box and back, four steps a
-   jump: on the rim, in the air behind the box, on the rim, gone. After each object's last jump there is a delay, of
-   as many steps as drawn from ``delays`` for the episode. Actions are swallowed. The objects have different shapes,
-   which have names, and any colour (``random_colours=False``: for each shape always the same).
-2. *look backward*: the lids close and the agent may turn left (0), turn right (1) and walk (2). Boxes are in the
-   way. With no box in view any more it gets ``look_reward``.
-3. *choice*: at once it is told to "go to the box containing the duck". The first box that it walks into opens and ends
-   the episode: reward 1 if the duck is in there, else 0. The score is this reward.
+1. *watch*: one object after the other, in random order, jumps ``jumps`` times out of its box and back. A jump takes
+   four steps: on the rim, in the air behind the box, on the rim, gone. After the last jump of each object there is a
+   delay, drawn from ``delays`` for the episode. Actions are ignored. Objects have different named shapes and any colour
+   (``random_colours=False``: one colour per shape).
+2. *look backward*: the lids close and the agent may turn left (0), turn right (1) and walk (2). Boxes block the way.
+   When no box is in view any more, it receives ``look_reward``.
+3. *choice*: the sentence becomes "go to the box containing the duck". The first box that the agent walks into opens and
+   ends the episode, with reward 1 if it holds the duck, else 0. The score is this reward.
 
-Chance: all closed boxes look the same, and which object is in which box and which one is asked for are drawn
-independently of all else. A policy that does not know what it watched is right with probability ``1 / num_boxes``
-whatever it does; less if it is slow.
+Chance: closed boxes look the same, and the contents and the requested object are drawn independently of everything
+else. A policy that has forgotten what it saw is right with probability at most ``1 / num_boxes``.
 
-Source: Lampinen et al. 2021 as above; it says no more about objects, frame rate and room, so pictures, jumps and delays
-in steps (ten for each of its seconds) are ours, and numbers are not comparable.
+Source: Lampinen et al. 2021 as above. The paper does not specify objects, frame rate and room, so pictures, jumps and
+        delays in steps (ten per second of the paper) are ours, and scores are not comparable.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from recollect.config import require, require_at_least, require_one_of
 from recollect.lazy import gymnasium, np, torch
 from recollect.tasks.arrangements import arrangement_bits
 from recollect.tasks.worlds.contract import Advance, TensorWorld, Truth, WorldConfig, WorldSpec
@@ -65,49 +65,43 @@ _LENGTH = 7
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectPermanenceConfig(WorldConfig):
-    """Remember what is in which box, after the lids were closed and the boxes were out of sight."""
+    """Remember which box holds which object, after the lids were closed and the boxes were out of view."""
 
     num_boxes: int = 3
-    """Boxes, with an object in each."""
+    """Boxes, each with one object."""
     jumps: int = 3
-    """Times that every object jumps out of its box."""
+    """Jumps of every object."""
     delays: tuple[int, ...] = (0,)
-    """Steps that may pass after an object's last jump; one of these numbers is drawn for every episode."""
+    """Possible delays after an object's last jump, in steps; one is drawn per episode."""
     free_steps: int = 40
-    """Actions from the closing of the lids, after the longest delays, to the time limit."""
+    """Actions from the closing of the lids to the time limit, with the longest delays."""
     side: int = 9
-    """Tiles along a side of the room and of the view; odd."""
+    """Side of the room and of the view in tiles; odd."""
     observation: Form = "tiles"
-    """``tiles``: three symbols a tile; ``pixels``: 9 x 9 pixels a tile."""
+    """``tiles``: three symbols per tile; ``pixels``: 9 x 9 pixels per tile."""
     look_reward: float = 0.3
-    """For looking away from all boxes."""
+    """Reward for looking away from all boxes."""
     num_shapes: int = len(SHAPES)
-    """Shapes that objects may have; few are soon told apart."""
+    """Number of shapes to draw from; fewer are easier to tell apart."""
     random_places: bool = True
-    """Boxes stand anywhere; else every episode has them at the same places, spread over the room."""
+    """Put boxes at random places; otherwise at fixed places, spread over the room."""
     random_colours: bool = True
-    """An object has any colour; else a shape has always the same one."""
+    """Draw colours at random; otherwise each shape has a fixed colour."""
 
     def __post_init__(self) -> None:
-        if self.observation not in ("tiles", "pixels"):
-            raise ValueError(f"observation={self.observation!r}: use 'tiles' or 'pixels'")
-        if self.side % 2 == 0 or self.side < 7:
-            raise ValueError(f"side={self.side}: give an odd number from 7")
-        if not 1 <= self.num_shapes <= len(SHAPES):
-            raise ValueError(f"num_shapes={self.num_shapes}: give 1..{len(SHAPES)}")
+        require_one_of(self, "observation")
+        require(self.side % 2 == 1 and self.side >= 7, "side", self.side, "give an odd number from 7")
+        require(1 <= self.num_shapes <= len(SHAPES), "num_shapes", self.num_shapes, f"give 1..{len(SHAPES)}")
         most = min(self.num_shapes, len(spaced_cells(self.side, self.side - 4)))
-        if not 2 <= self.num_boxes <= most:
-            raise ValueError(f"num_boxes={self.num_boxes}: give 2..{most}, or a larger side or num_shapes")
-        if self.jumps < 1:
-            raise ValueError(f"jumps={self.jumps}: give at least 1, or nothing could be known")
-        if not self.delays or min(self.delays) < 0:
-            raise ValueError(f"delays={self.delays}: give one or more numbers from 0")
-        if self.free_steps < 4 * self.side:
-            raise ValueError(f"free_steps={self.free_steps}: such a room asks for at least {4 * self.side}")
+        remedy = f"give 2..{most}, or a larger side or num_shapes"
+        require(2 <= self.num_boxes <= most, "num_boxes", self.num_boxes, remedy)
+        delays = self.delays
+        require(bool(delays) and min(delays) >= 0, "delays", delays, "give one or more numbers from 0")
+        require_at_least(self, jumps=1, free_steps=4 * self.side)
 
     @property
     def spec(self) -> WorldSpec:
-        """An image and seven words; three actions. The first object is to be seen at step 0."""
+        """An image and seven words; three actions. The first object is visible at step 0."""
         max_steps = self.num_boxes * (JUMP * self.jumps + max(self.delays)) + self.free_steps
         return WorldSpec(
             observation_space=gymnasium.spaces.Dict(
@@ -129,43 +123,35 @@ class ObjectPermanenceConfig(WorldConfig):
         )
 
     def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> ObjectPermanence:
-        """The world, with ``batch_size`` rows."""
+        """Build the world with ``batch_size`` rows."""
         return ObjectPermanence(self, batch_size, seed=seed, device=device)
 
 
 STEPS_PER_SECOND = 10
-"""Steps for each second that the paper speaks of."""
+"""Steps per second of the paper."""
 
 LEVELS: Mapping[str, ObjectPermanenceConfig] = {
     "varying": ObjectPermanenceConfig(delays=tuple(STEPS_PER_SECOND * n for n in (0, 10, 20, 30))),
     **{f"delay-{n}": ObjectPermanenceConfig(delays=(STEPS_PER_SECOND * n,)) for n in (0, 10, 20, 30)},
 }
-"""The paper's levels, by their seconds of delay."""
+"""The paper's levels, named by their delay in seconds."""
 
 
 class ObjectPermanenceState(NamedTuple):
-    """What a row of the world is; n objects in the order in which they jump."""
+    """State of the world; n objects in the order in which they jump."""
 
-    boxes: torch.Tensor
-    """long ``[b, n]``: the cell of every object's box."""
-    shapes: torch.Tensor
-    """long ``[b, n]``."""
-    colours: torch.Tensor
-    """long ``[b, n]``."""
-    asked: torch.Tensor
-    """long ``[b]``: the object that will be asked for."""
-    delay: torch.Tensor
-    """long ``[b]``: steps of the delay after an object's last jump."""
-    agent: torch.Tensor
-    """long ``[b]``: its cell."""
-    heading: torch.Tensor
-    """long ``[b]``: where it looks, clockwise from 0 = north."""
-    looked: torch.Tensor
-    """bool ``[b]``: it has looked away."""
+    boxes: torch.Tensor  # long [b, n]: the cell of every object's box
+    shapes: torch.Tensor  # long [b, n]
+    colours: torch.Tensor  # long [b, n]
+    asked: torch.Tensor  # long [b]: the object that will be asked for
+    delay: torch.Tensor  # long [b]: steps of the delay after an object's last jump
+    agent: torch.Tensor  # long [b]: its cell
+    heading: torch.Tensor  # long [b]: where it looks, clockwise from 0 = north
+    looked: torch.Tensor  # bool [b]: it has looked away
 
 
 class ObjectPermanence(TensorWorld[ObjectPermanenceState]):
-    """The world of :class:`ObjectPermanenceConfig`; the rules stand at the top of this file."""
+    """The world of :class:`ObjectPermanenceConfig`; the rules are at the top of this file."""
 
     def __init__(
         self, config: ObjectPermanenceConfig, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu"
@@ -181,7 +167,6 @@ class ObjectPermanence(TensorWorld[ObjectPermanenceState]):
         self.moves = moves(config.side, NORTH_EAST_SOUTH_WEST).to(self.device)
         self.turns = torch.tensor([-1, 1, 0], device=self.device)
         self.delays = torch.tensor(config.delays, device=self.device)
-        self.rows = torch.arange(batch_size, device=self.device)
         self.objects = torch.arange(config.num_boxes, device=self.device)
         windows = windows_ahead(config.side, config.side)
         self.in_view = torch.zeros(4 * self.cells, self.cells + 1, dtype=torch.bool).scatter_(1, windows, True)
@@ -190,20 +175,13 @@ class ObjectPermanence(TensorWorld[ObjectPermanenceState]):
         room = torch.full((1, self.cells + 2), int(picture(FLOOR)), device=self.device)
         room[:, self.cells :] = int(picture(WALL))
         self.empty_room, self.nowhere = room, self.cells + 1
-        self._write_sentences()
-
-    def _write_sentences(self) -> None:
         lines = [[WORDS.index(word) for word in line] for line in _SENTENCES]
         padded = [[*line, *[0] * (_LENGTH - len(line))] for line in lines]
         self.sentences = torch.tensor(padded, device=self.device)
 
     def begin(self, batch_size: int) -> ObjectPermanenceState:
-        """Episodes with open boxes, before the first jump."""
-        n, side = self.config.num_boxes, self.config.side
-
-        def below(high: int, *shape: int) -> torch.Tensor:
-            return torch.randint(high, shape, generator=self.generator, device=self.device)
-
+        """Return episodes with open boxes, before the first jump."""
+        n, side, below = self.config.num_boxes, self.config.side, self.draw_integers
         zero = torch.zeros(batch_size, dtype=torch.long, device=self.device)
         boxes = self.homes[sample_without_replacement(n, len(self.homes), batch_size, generator=self.generator)]
         shapes = sample_without_replacement(n, self.config.num_shapes, batch_size, generator=self.generator)
@@ -229,18 +207,18 @@ class ObjectPermanence(TensorWorld[ObjectPermanenceState]):
         agent = torch.where(walks, ahead, state.agent)
 
         in_view = self.in_view[(heading * self.cells + agent)[:, None], state.boxes].any(1)
-        news = free & ~state.looked & ~in_view
+        newly_looked_away = free & ~state.looked & ~in_view
         chosen = walks & ahead_is_box
         score = (chosen & (agent == state.boxes[self.rows, state.asked])).float()
-        moved = state._replace(agent=agent, heading=heading, looked=state.looked | news)
-        return Advance(moved, score + self.config.look_reward * news, chosen, score)
+        moved = state._replace(agent=agent, heading=heading, looked=state.looked | newly_looked_away)
+        return Advance(moved, score + self.config.look_reward * newly_looked_away, chosen, score)
 
     def observe(self, state: ObjectPermanenceState) -> dict[str, torch.Tensor]:
-        """What is ahead of the agent, and what it is told."""
-        return {"image": self._look_ahead(state, self.camera), "language": self._say(state)}
+        """Return the image ahead of the agent and the sentence."""
+        return {"image": self._draw_view(state, self.camera), "language": self._sentence(state)}
 
     def plan(self, state: ObjectPermanenceState) -> torch.Tensor:
-        """Turn away; then the shortest way to the right box, around the others."""
+        """Turn away, then take a shortest path to the right box around the others."""
         target = state.boxes[self.rows, state.asked]
         there = self.moves[state.agent]  # b 4
         steps = self._steps_to(target, state).gather(1, there)
@@ -252,23 +230,23 @@ class ObjectPermanence(TensorWorld[ObjectPermanenceState]):
         return torch.where(state.looked, route, RIGHT)
 
     def _steps_to(self, target: torch.Tensor, state: ObjectPermanenceState) -> torch.Tensor:
-        """Steps from every cell to the target past all other boxes, long ``[b, cells]``."""
+        """Return the steps from every cell to the target around the other boxes, long ``[b, cells]``."""
         side, far = self.config.side, self.cells
-        foils = torch.zeros(len(target), self.cells, dtype=torch.bool, device=self.device)
-        foils.scatter_(1, state.boxes, True).scatter_(1, target[:, None], False)
-        foils = foils.view(-1, side, side)
+        blocked = torch.zeros(len(target), self.cells, dtype=torch.bool, device=self.device)
+        blocked.scatter_(1, state.boxes, True).scatter_(1, target[:, None], False)
+        blocked = blocked.view(-1, side, side)
         steps = torch.full((len(target), self.cells), far, device=self.device).scatter_(1, target[:, None], 0)
         steps = steps.view(-1, side, side)
-        for _ in range(2 * side):  # rows plus columns, and a step aside and back where boxes stand in a line
+        for _ in range(2 * side):  # rows plus columns, and a detour of two steps where boxes are in a line
             steps[:, 1:] = torch.minimum(steps[:, 1:], steps[:, :-1] + 1)
             steps[:, :-1] = torch.minimum(steps[:, :-1], steps[:, 1:] + 1)
             steps[:, :, 1:] = torch.minimum(steps[:, :, 1:], steps[:, :, :-1] + 1)
             steps[:, :, :-1] = torch.minimum(steps[:, :, :-1], steps[:, :, 1:] + 1)
-            steps.masked_fill_(foils, far)
+            steps.masked_fill_(blocked, far)
         return steps.flatten(1)
 
     def look(self, state: ObjectPermanenceState) -> Truth:
-        """Whose jump is to be seen; the choice depends on all jumps of the object that is asked for.
+        """Return which object jumps; the choice depends on all jumps of the requested object.
 
         The label is the place of its box in the room.
         """
@@ -285,24 +263,24 @@ class ObjectPermanence(TensorWorld[ObjectPermanenceState]):
         )
 
     def render(self, row: int) -> np.ndarray:
-        """What is ahead of the agent of a row, uint8 ``[9 * side, 9 * side, 3]``, whatever the observation's form."""
+        """Draw the view of a row, uint8 ``[9 * side, 9 * side, 3]``, for either form of observations."""
         camera = TilePictures("pixels", self.camera.windows)
-        return self._look_ahead(self._present(), camera)[row].cpu().numpy()
+        return self._draw_view(self._present(), camera)[row].cpu().numpy()
 
     def _period(self, state: ObjectPermanenceState) -> torch.Tensor:
-        """Steps from the first jump of an object to that of the next one."""
+        """Return the steps from the first jump of an object to that of the next one."""
         return self.config.jumps * JUMP + state.delay
 
     def _lids_closed(self, state: ObjectPermanenceState) -> torch.Tensor:
         return self.clock >= self.config.num_boxes * self._period(state)
 
     def _jump(self, state: ObjectPermanenceState) -> tuple[torch.Tensor, torch.Tensor]:
-        """The object that jumps at present, -1 for none; and the frame of its jump, ``0 .. JUMP - 1``."""
+        """Return the object that jumps now, -1 for none, and the frame of its jump, ``0 .. JUMP - 1``."""
         period = self._period(state)
         jumps = (self.clock % period < self.config.jumps * JUMP) & ~self._lids_closed(state)
         return torch.where(jumps, self.clock // period, -1), self.clock % period % JUMP
 
-    def _look_ahead(self, state: ObjectPermanenceState, camera: TilePictures) -> torch.Tensor:
+    def _draw_view(self, state: ObjectPermanenceState, camera: TilePictures) -> torch.Tensor:
         agent, opened = state.agent[:, None], state.boxes == state.agent[:, None]
         jumper, frame = (part[:, None] for part in self._jump(state))
         flies = (self.objects == jumper) & (frame == 1)
@@ -317,9 +295,9 @@ class ObjectPermanence(TensorWorld[ObjectPermanenceState]):
         pose = state.heading * self.cells + state.agent
         return camera.show(room, pose)
 
-    def _say(self, state: ObjectPermanenceState) -> torch.Tensor:
-        told = torch.where(state.looked, 2, self._lids_closed(state).long())
+    def _sentence(self, state: ObjectPermanenceState) -> torch.Tensor:
+        sentence_index = torch.where(state.looked, 2, self._lids_closed(state).long())
         name = len(WORDS) - len(SHAPES) + state.shapes[self.rows, state.asked]
-        sentence = self.sentences[told]
+        sentence = self.sentences[sentence_index]
         sentence[:, -1] = torch.where(state.looked, name, 0)
         return sentence

@@ -32,6 +32,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from recollect.config import require_at_least
 from recollect.lazy import gymnasium, np, torch
 from recollect.tasks.worlds.contract import Advance, TensorWorld, Truth, WorldConfig, WorldSpec
 from recollect.tasks.worlds.t_maze_picture import draw
@@ -55,12 +56,7 @@ class TMazeConfig(WorldConfig):
     """Subtracted from the reward for an action without progress."""
 
     def __post_init__(self) -> None:
-        if self.length < 1:
-            raise ValueError(f"length={self.length}: give at least 1 step of corridor")
-        if self.slack < 0:
-            raise ValueError(f"slack={self.slack}: give at least 0")
-        if self.penalty < 0:
-            raise ValueError(f"penalty={self.penalty}: give what is taken off the reward, at least 0")
+        require_at_least(self, length=1, slack=0, penalty=0)
 
     @property
     def spec(self) -> WorldSpec:
@@ -87,12 +83,9 @@ class TMazeConfig(WorldConfig):
 class TMazeState(NamedTuple):
     """State of the world, all ``[b]``."""
 
-    x: torch.Tensor
-    """long: cell, from -1 (the oracle cell) to ``length`` (the junction)."""
-    up: torch.Tensor
-    """bool: up is the right side."""
-    seen: torch.Tensor
-    """long: the latest step at which the cue was visible; -1 before that."""
+    x: torch.Tensor  # long: cell, from -1 (the oracle cell) to length (the junction)
+    up: torch.Tensor  # bool: up is the right side
+    seen: torch.Tensor  # long: the latest step at which the cue was visible; -1 before that
 
 
 class TMaze(TensorWorld[TMazeState]):
@@ -111,7 +104,7 @@ class TMaze(TensorWorld[TMazeState]):
 
     def begin(self, batch_size: int) -> TMazeState:
         """Return episodes at the start, with random sides."""
-        up = torch.randint(2, (batch_size,), generator=self.generator, device=self.device).bool()
+        up = self.draw_integers(2, batch_size).bool()
         zero = torch.zeros(batch_size, dtype=torch.long, device=self.device)
         return TMazeState(zero, up, torch.full_like(zero, -1 if self.config.active else 0))
 

@@ -1,7 +1,7 @@
-"""Passive visual match: see a colour, collect apples for a while, walk through the door of that colour.
+"""Passive visual match: see a colour, collect apples, then walk through the door of that colour.
 
-An episode has three phases on boards of 7 x 11 cells, each with its fixed number of actions. Actions are 0 north,
-1 south, 2 west, 3 east: one cell, unless there is a wall.
+An episode has three phases on boards of 7 x 11 cells, each with a fixed number of actions. Actions are 0 north, 1
+south, 2 west, 3 east: one cell, unless there is a wall.
 
     cue              apples           doors (3 choices)
     ...........      ###########      ###########
@@ -12,27 +12,27 @@ An episode has three phases on boards of 7 x 11 cells, each with its fixed numbe
     ...........      #a a @ a a#         # @ #
     ...........      ###########         #####
 
-- *cue*: the agent ``@`` is walled in. One of the eight cells around it, drawn uniformly, has the cue's colour.
-- *apples*: ``num_apples`` of the 22 cells ``a``, drawn without replacement, hold an apple. Stepping onto it gives the
-  apple reward, one of the two values of ``apple_rewards``, drawn once per episode. An apple that was taken at frame f
-  of the phase lies there again at frame f + ``respawn`` + 1.
-- *doors*: ``choices`` doors, one of each colour. Stepping onto the first door takes all of them away and gives
-  ``target_reward`` when its colour is the cue's, else nothing. The phase goes on until its time is over.
+- *cue*: the agent ``@`` is enclosed by walls. One of the eight cells around it, drawn uniformly, has the cue's colour.
+- *apples*: ``num_apples`` of the 22 cells ``a``, drawn without replacement, hold an apple. Stepping onto an apple gives
+  one of the two values of ``apple_rewards``, drawn once per episode. An apple taken at frame f of the phase returns at
+  frame f + ``respawn`` + 1.
+- *doors*: ``choices`` doors, one of each colour. Stepping onto a door removes all doors, and gives ``target_reward`` if
+  it has the cue's colour, else nothing. The phase continues until its time is over.
 
-The last action of a phase has its effect, then the agent stands at the start of the next board. An observation is
-the agent's 5 x 5 surroundings, one pixel a cell, uint8 RGB; beyond the board is background. Colours of cues and
-doors are the hues 0, 1/n, ..., (n - 1)/n of full saturation, n = ``choices``.
+The last action of a phase still has its effect; then the agent is at the start of the next board. An observation shows
+the 5 x 5 cells around the agent, one pixel per cell, uint8 RGB; outside the board is background. Colours of cues and
+doors are the hues 0, 1/n, ..., (n - 1)/n at full saturation, n = ``choices``.
 
-The score is 1 when the right door was chosen, else 0; apples do not count. Chance: the cue's colour is drawn
-uniformly and independently of everything that is to be seen after the first phase, so a policy that does not know
-it any more chooses the right door with probability at most 1 / ``choices``. This holds for agents that are not shown
-their previous action: one that is can hand on the colour by steps into a wall.
+The score is 1 when the right door was chosen, else 0; apples do not count. Chance: the cue's colour is drawn uniformly
+and independently of everything visible after the first phase, so a policy that has forgotten it chooses the right door
+with probability at most 1 / ``choices``. This holds for agents that do not observe their previous action: others can
+pass on the colour by steps into a wall.
 
 Source: Hung et al., Optimizing agent behavior over long time scales by transporting value (Nature Communications,
-2019), and its pycolab boards, timing and rewards; the passive first phase is that of Ni et al., When do transformers
-shine in RL? (NeurIPS 2023). Differs: ``choices`` may be 4 (then the doors stand closer together); the doors' colours
-change places in every episode, as in the 3-D task that the HTM paper uses (``shuffle_doors=False`` leaves them, as
-pycolab does within one instance).
+        2019), with its pycolab boards, timing and rewards; the passive first phase is that of Ni et al., When do
+        transformers shine in RL? (NeurIPS 2023). Differs: ``choices`` may be 4, with doors closer together; the doors'
+        colours are permuted in every episode, as in the 3-D task of the HTM paper (``shuffle_doors=False`` keeps them,
+        as pycolab does within one instance).
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from recollect.config import require, require_at_least
 from recollect.lazy import gymnasium, np, torch
 from recollect.tasks.worlds.contract import Advance, TensorWorld, Truth, WorldConfig, WorldSpec
 
@@ -51,9 +52,9 @@ BOARDS = (
     ("###########", "#a a a a a#", "# a a a a #", "#a a a a a#", "# a a a a #", "#a a @ a a#", "###########"),
     ("###########", "#         #", "#         #", "#         #", "####   ####", "   # @ #   ", "   #####   "),
 )
-"""One board a phase: ``#`` wall, ``@`` where the agent starts, ``r`` ring around the agent, ``a`` place of an apple."""
+"""One board per phase: ``#`` wall, ``@`` start of the agent, ``r`` ring around the agent, ``a`` place of an apple."""
 DOORS = {3: (2, 5, 8), 4: (2, 4, 6, 8)}
-"""Columns of the doors, in the second row of the last board, by the number of choices."""
+"""Columns of the doors in the second row of the last board, by number of choices."""
 HEIGHT, WIDTH, VIEW = 7, 11, 5
 CELLS = HEIGHT * WIDTH
 RING, ORCHARD = 8, 22
@@ -65,45 +66,41 @@ ORCHARD_SLOTS = slice(3 + RING, 3 + RING + ORCHARD)
 DOOR_SLOTS = 3 + RING + ORCHARD
 
 BACKGROUND, WALL, AGENT, APPLE, HUES = range(5)
-"""What a cell shows: an index of the palette. From ``HUES`` on, the colours of cues and doors."""
+"""Contents of a cell, as indices of the palette; from ``HUES`` on, the colours of cues and doors."""
 NEVER = 2**31 - 1
-"""A step that does not come."""
+"""A step that is never reached."""
 FIXED_COLOURS = ((204, 204, 204), (25, 25, 25), (228, 148, 109), (140, 178, 0))
 
 
 @dataclass(frozen=True, kw_only=True)
 class VisualMatchConfig(WorldConfig):
-    """Choose the door whose colour was shown before the apples."""
+    """Choose the door whose colour was shown before the apple phase."""
 
     choices: int = 3
-    """Doors, and colours: 3 or 4."""
+    """Number of doors and colours: 3 or 4."""
     cue_steps: int = 15
-    """Actions of the first phase."""
+    """Actions of the cue phase."""
     distractor_steps: int = 90
-    """Actions among apples; 0 leaves the phase out."""
+    """Actions of the apple phase; 0 skips it."""
     choice_steps: int = 15
-    """Actions before the doors; 7 reach any of them."""
+    """Actions of the door phase; 7 are enough for every door."""
     num_apples: int = 10
-    """How many of the 22 places hold an apple."""
+    """Number of the 22 places with an apple."""
     respawn: int = 20
-    """Frames before an apple that was taken comes back; 0 for never."""
+    """Frames until a taken apple returns; 0 for never."""
     apple_rewards: tuple[float, float] = (1.0, 10.0)
-    """An episode's apples are worth the one or the other."""
+    """Possible rewards per apple; one is drawn per episode."""
     target_reward: float = 10.0
-    """For the right door."""
+    """Reward for the right door."""
     shuffle_doors: bool = True
-    """Doors change places from episode to episode."""
+    """Permute the doors in every episode."""
 
     def __post_init__(self) -> None:
-        if self.choices not in DOORS:
-            raise ValueError(f"choices={self.choices}: there are boards for {sorted(DOORS)}")
-        for field, least in (("cue_steps", 1), ("distractor_steps", 0), ("choice_steps", 7), ("respawn", 0)):
-            if getattr(self, field) < least:
-                raise ValueError(f"{field}={getattr(self, field)}: give at least {least}")
-        if not 0 <= self.num_apples <= ORCHARD:
-            raise ValueError(f"num_apples={self.num_apples}: give 0 to {ORCHARD}")
-        if len(self.apple_rewards) != 2:
-            raise ValueError(f"apple_rewards={self.apple_rewards}: give two values, equal ones for no choice")
+        require(self.choices in DOORS, "choices", self.choices, f"use one of {sorted(DOORS)}")
+        require_at_least(self, cue_steps=1, distractor_steps=0, choice_steps=7, respawn=0)
+        require(0 <= self.num_apples <= ORCHARD, "num_apples", self.num_apples, f"give 0 to {ORCHARD}")
+        rewards = self.apple_rewards
+        require(len(rewards) == 2, "apple_rewards", rewards, "give two values, equal ones for a fixed reward")
 
     @property
     def spec(self) -> WorldSpec:
@@ -123,31 +120,24 @@ class VisualMatchConfig(WorldConfig):
         )
 
     def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> VisualMatch:
-        """The world, with ``batch_size`` rows."""
+        """Build the world with ``batch_size`` rows."""
         return VisualMatch(self, batch_size, seed=seed, device=device)
 
 
 class VisualMatchState(NamedTuple):
     """What a row of the world is. A *slot* (s of them) is something that rows differ in: see :func:`_slots`."""
 
-    step: torch.Tensor
-    """long ``[b]``: actions so far."""
-    cell: torch.Tensor
-    """long ``[b]``: where the agent is, ``row * 11 + column``."""
-    cue: torch.Tensor
-    """int32 ``[b]``: the right colour, as an index of the palette."""
-    shows: torch.Tensor
-    """int32 ``[b, s]``: what is to be seen in a slot, as an index of the palette."""
-    since: torch.Tensor
-    """int32 ``[b, s]``: the step from which on it is to be seen; background before that."""
-    worth: torch.Tensor
-    """float32 ``[b]``: reward for an apple."""
-    chosen: torch.Tensor
-    """int32 ``[b]``: colour of the door that was chosen, as an index of the palette; -1 before."""
+    step: torch.Tensor  # long [b]: actions so far
+    cell: torch.Tensor  # long [b]: where the agent is, row * 11 + column
+    cue: torch.Tensor  # int32 [b]: the right colour, as an index of the palette
+    shows: torch.Tensor  # int32 [b, s]: what is to be seen in a slot, as an index of the palette
+    since: torch.Tensor  # int32 [b, s]: the step from which on it is to be seen; background before that
+    worth: torch.Tensor  # float32 [b]: reward for an apple
+    chosen: torch.Tensor  # int32 [b]: colour of the door that was chosen, as an index of the palette; -1 before
 
 
 class VisualMatch(TensorWorld[VisualMatchState]):
-    """The world of :class:`VisualMatchConfig`; the rules stand at the top of this file."""
+    """The world of :class:`VisualMatchConfig`; the rules are at the top of this file."""
 
     def __init__(
         self, config: VisualMatchConfig, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu"
@@ -156,8 +146,8 @@ class VisualMatch(TensorWorld[VisualMatchState]):
         self.config = config
         boards = _boards(config.choices)
         self.starts = torch.tensor([board.index("@") for board in boards], device=self.device)
-        walk = _walk(boards)
-        guide = _guide(boards[CHOICE], walk[CHOICE].tolist(), config.choices)
+        walk = _move_table(boards)
+        guide = _route_table(boards[CHOICE], walk[CHOICE].tolist(), config.choices)
         slots = _slots(boards)
         # One flat index is several times faster than a tuple of them, and index_select than brackets.
         self.next_cell = walk.flatten().to(self.device)
@@ -170,21 +160,18 @@ class VisualMatch(TensorWorld[VisualMatchState]):
         self.palette = torch.tensor(_colours(config.choices), dtype=torch.uint8, device=self.device)
 
     def begin(self, batch_size: int) -> VisualMatchState:
-        """Episodes at the first frame, everything drawn anew."""
+        """Return episodes at the first frame, with new random choices."""
         c = self.config
-
-        def draw(high: int) -> torch.Tensor:
-            return torch.randint(high, (batch_size,), generator=self.generator, device=self.device)
 
         def shuffled(items: int) -> torch.Tensor:
             return torch.rand(batch_size, items, generator=self.generator, device=self.device).argsort(-1)
 
-        cue = (HUES + draw(c.choices)).int()
+        cue = (HUES + self.draw_integers(c.choices, batch_size)).int()
         low, high = c.apple_rewards
-        worth = torch.where(draw(2) == 1, high, low).float()
+        worth = torch.where(self.draw_integers(2, batch_size) == 1, high, low).float()
         fixed = torch.arange(c.choices, device=self.device).repeat(batch_size, 1)
         shows = self.fixed.repeat(batch_size, 1)
-        shows[:, RING_SLOTS].scatter_(1, draw(RING)[:, None], cue[:, None])
+        shows[:, RING_SLOTS].scatter_(1, self.draw_integers(RING, batch_size, 1), cue[:, None])
         shows[:, DOOR_SLOTS:] = (HUES + (shuffled(c.choices) if c.shuffle_doors else fixed)).int()
         since = torch.zeros_like(shows)
         since[:, ORCHARD_SLOTS] = torch.where(shuffled(ORCHARD) < c.num_apples, 0, NEVER).int()
@@ -192,7 +179,7 @@ class VisualMatch(TensorWorld[VisualMatchState]):
         return VisualMatchState(zero, zero + self.starts[CUE], cue, shows, since, worth, torch.full_like(cue, -1))
 
     def advance(self, state: VisualMatchState, actions: torch.Tensor) -> Advance:
-        """Walk, take what lies there, and go on to the next phase in time."""
+        """Walk, take what is there, and enter the next phase when its time has come."""
         c, phase, step = self.config, self._phase(state.step), state.step + 1
         cell = self.next_cell.index_select(0, (phase * CELLS + state.cell) * len(MOVES) + actions)
         slot = self.slots.index_select(0, phase * CELLS + cell)[:, None]
@@ -200,7 +187,7 @@ class VisualMatch(TensorWorld[VisualMatchState]):
 
         there = since <= state.step
         apple = there & (shown == APPLE)
-        door = there & (shown >= HUES)  # the cue's own cell is walled in like the rest of the ring
+        door = there & (shown >= HUES)  # the cue's own cell cannot be entered, like the rest of the ring
         chosen = torch.where(door, shown, state.chosen)
         again = (step + c.respawn + 1).int() if c.respawn else torch.full_like(since, NEVER)
         since = state.since.scatter(1, slot, torch.where(apple, again, since)[:, None])
@@ -213,13 +200,13 @@ class VisualMatch(TensorWorld[VisualMatchState]):
         return Advance(moved, reward, step >= self.spec.max_steps, (chosen == state.cue).float())
 
     def observe(self, state: VisualMatchState) -> torch.Tensor:
-        """The agent's surroundings, uint8 ``[b, 5, 5, 3]``."""
+        """Return the agent's surroundings, uint8 ``[b, 5, 5, 3]``."""
         slots = self.views.index_select(0, self._phase(state.step) * CELLS + state.cell)  # b, 25
         shown = (state.since <= state.step.int()[:, None]) * state.shows  # BACKGROUND is 0
         return self.palette.index_select(0, shown.gather(1, slots).flatten()).view(-1, VIEW, VIEW, 3)
 
     def plan(self, state: VisualMatchState) -> torch.Tensor:
-        """The shortest way to the right door. Before that nothing counts."""
+        """Take a shortest path to the right door; in earlier phases actions do not matter."""
         door = (state.shows[:, DOOR_SLOTS:] == state.cue[:, None]).long().argmax(1)
         return torch.where(self._phase(state.step) == CHOICE, self.guide[door, state.cell], 0)
 
@@ -248,8 +235,8 @@ def _boards(choices: int) -> list[str]:
     return ["".join(board) for board in (*BOARDS[:CHOICE], last)]
 
 
-def _walk(boards: list[str]) -> torch.Tensor:
-    """The cell after an action: long ``[phase, cell, action]``."""
+def _move_table(boards: list[str]) -> torch.Tensor:
+    """Return the cell after every action: long ``[phase, cell, action]``."""
     table = torch.arange(CELLS)[None, :, None].repeat(len(boards), 1, len(MOVES))
     for phase, board in enumerate(boards):
         for cell in range(CELLS):
@@ -261,9 +248,9 @@ def _walk(boards: list[str]) -> torch.Tensor:
 
 
 def _slots(boards: list[str]) -> torch.Tensor:
-    """Slot of every cell, long ``[phase, cell]``.
+    """Return the slot of every cell, long ``[phase, cell]``.
 
-    Slots are: background, wall, the agent, then the cells of the ring, the places of apples, and the doors.
+    Slots are: background, wall, agent, then the cells of the ring, the places of apples, and the doors.
     """
     first = {" ": BACKGROUND, "@": BACKGROUND, "#": WALL, "r": RING_SLOTS.start, "a": ORCHARD_SLOTS.start}
     first["d"] = DOOR_SLOTS
@@ -276,7 +263,7 @@ def _slots(boards: list[str]) -> torch.Tensor:
 
 
 def _views(slots: torch.Tensor) -> torch.Tensor:
-    """Slots of the 25 cells around every cell, long ``[phase, cell, 25]``."""
+    """Return the slots of the 25 cells around every cell, long ``[phase, cell, 25]``."""
     margin, middle = VIEW // 2, VIEW * VIEW // 2
     padded = torch.nn.functional.pad(slots.view(-1, HEIGHT, WIDTH), [margin] * 4, value=BACKGROUND)
     views = padded.unfold(1, VIEW, 1).unfold(2, VIEW, 1).reshape(len(slots), CELLS, VIEW * VIEW)
@@ -284,8 +271,8 @@ def _views(slots: torch.Tensor) -> torch.Tensor:
     return views
 
 
-def _guide(board: str, walk: list[list[int]], choices: int) -> torch.Tensor:
-    """The first action of a shortest way to a door that passes no other door: long ``[door, cell]``."""
+def _route_table(board: str, walk: list[list[int]], choices: int) -> torch.Tensor:
+    """Return the first action of a shortest path to a door around other doors: long ``[door, cell]``."""
     doors = [cell for cell, mark in enumerate(board) if mark == "d"]
     guide = torch.zeros(choices, CELLS, dtype=torch.long)
     for number, door in enumerate(doors):

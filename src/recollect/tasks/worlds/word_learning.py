@@ -1,34 +1,35 @@
-"""Rapid word learning: hear the names of new things once, do something else, then lift the thing that is asked for.
+"""Rapid word learning: learn the names of new objects from one presentation, then lift the named object after
+distractions.
 
-The rooms are ``side`` x ``side`` tiles. In every one the agent and the objects are dealt anew to the cells with odd
-coordinates. The agent moves with eight actions, clockwise from 0 = north (the moves of ballet); stepping onto an
-object lifts it. A lesson has three kinds of phases, each in a room of its own:
+Rooms have ``side`` x ``side`` tiles. In every room, agent and objects are at random cells with odd coordinates. The
+agent has eight moves, clockwise from 0 = north; stepping onto an object lifts it. A lesson has three kinds of phases,
+each in its own room:
 
-1. *discovery*: ``num_objects`` objects that were never seen before (shape x colour), each bound to a new word.
-   Where the agent stands on an object it hears "this is a dako". The phase is over when every name was heard, or after
-   ``discovery_steps``; the step that shows the last name belongs to it, and the action chosen there is swallowed.
-2. *distractors*, as many as drawn from ``distractor_phases``: three known objects, "lift the robot". The right one is
-   worth ``distractor_reward`` and opens the next phase, as do ``distractor_steps`` steps; wrong ones change nothing.
-3. *test*: the learned objects in new places, "lift the dako". The first one that is lifted ends the phase, with
+1. *discovery*: ``num_objects`` new objects (shape x colour), each with a new word. On an object the agent receives the
+   sentence "this is a dako". The phase ends when every object was named, or after ``discovery_steps``. The step that
+   names the last object still belongs to it; the action chosen there is ignored.
+2. *distractors*, as many as drawn from ``distractor_phases``: three known objects and "lift the robot". Lifting the
+   right one gives ``distractor_reward`` and ends the phase, as do ``distractor_steps`` steps; the wrong ones have no
+   effect.
+3. *test*: the learned objects at new places and "lift the dako". The first object that is lifted ends the phase, with
    reward 1 if it is the right one, else 0.
 
-After discovery and after each distractor phase the agent is alone in an empty room for ``pause_steps`` steps: nothing
-is said, and actions are swallowed.
+After discovery and after each distractor phase the agent spends ``pause_steps`` steps in an empty room, without
+language; actions are ignored.
 
-An episode is ``lessons`` of them in a row, each with new objects and new words, without a reset. With more than one
-the last test asks for an object of an *earlier* lesson, among the objects of that same lesson: it does not help to
-remember only which words came together. The score is that of the last test; an episode that never gets there has 0.
+An episode has ``lessons`` lessons with new objects and words, without a reset in between. With more than one, the last
+test asks for an object of an *earlier* lesson, among the objects of that lesson, so that remembering which words
+occurred together is not enough. The score is that of the last test, 0 if it is never reached.
 
-Chance: which object has which word is drawn independently of all else, so a policy that does not know what it heard
-lifts the right object of ``num_objects`` with probability ``1 / num_objects`` whatever it does; less if it is slow.
+Chance: words are assigned to objects independently of everything else, so a policy that has forgotten the names lifts
+the right object of ``num_objects`` with probability at most ``1 / num_objects``.
 
-Source: a grid analogue of Hill et al., Grounded language learning fast and slow (ICLR 2021), with the distractor
-phases and chains of episodes of Lampinen et al. 2021, section 3.3 and appendix B.3 (whose "episodes" are lessons
-here, since no reset parts them). Differs: two dimensions, so that pictures and numbers are not comparable with the
-paper's; names are heard by touch, not by looking; made-up words; one time limit in steps, of which a test may spend
-all that is left.
-``num_words`` and ``same_room`` make it easier, for agents that have minutes to learn, and are ours. So is
-``pause_steps``: a phase of the paper's room takes seconds, walking over a few tiles takes a few steps.
+Source: a grid version of Hill et al., Grounded language learning fast and slow (ICLR 2021), with the distractor phases
+        and chained episodes of Lampinen et al. 2021, section 3.3 and appendix B.3 (whose "episodes" are lessons here,
+        as no reset separates them). Differs: two dimensions, so pictures and scores are not comparable with the
+        paper's; objects are named on touch, not on sight; made-up words; one time limit in steps, all of which a test
+        may use up. ``num_words`` and ``same_room`` are additions that make the task easier to learn within minutes. So
+        is ``pause_steps``: a phase takes seconds in the paper's room, and only a few steps here.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from recollect.config import require, require_at_least, require_one_of
 from recollect.lazy import gymnasium, np, torch
 from recollect.tasks.arrangements import arrangement_bits
 from recollect.tasks.worlds.contract import NEW_EPISODE, Advance, TensorWorld, Truth, WorldConfig, WorldSpec
@@ -61,95 +63,82 @@ from recollect.tasks.worlds.tile_rooms import (
 )
 
 KNOWN = tuple(SHAPES)[-3:]
-"""The objects of the distractor phases, with fixed names and looks; never among the objects to be learned."""
+"""Objects of the distractor phases, with fixed names and appearance; never among the objects to be learned."""
 NEW_WORDS = tuple(onset + rest for onset in "bdfghjklmnprstvz" for rest in ("ako", "eli", "ipu", "ofa", "udo", "yme"))
-"""The words to be learned."""
+"""Words to be learned."""
 WORDS = ("", "this", "is", "a", "lift", "the", *KNOWN, *NEW_WORDS)
 """Word of every number in the key ``language``."""
 
-_SPOKEN = {word: number for number, word in enumerate(WORDS)}
+_WORD_INDEX = {word: number for number, word in enumerate(WORDS)}
 _FIRST_KNOWN = len(SHAPES) - len(KNOWN)
 _LOOKS = _FIRST_KNOWN * len(COLOURS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class WordLearningConfig(WorldConfig):
-    """Learn the names of new objects in one go, and lift the one that is asked for after distractions."""
+    """Learn the names of new objects from one presentation, and lift the named one after distractions."""
 
     num_objects: int = 3
-    """Objects to be learned in a lesson."""
+    """New objects per lesson."""
     distractor_phases: tuple[int, ...] = (0,)
-    """Numbers of distractor phases between discovery and test; one of them is drawn for every episode."""
+    """Possible numbers of distractor phases between discovery and test; one is drawn per episode."""
     lessons: int = 1
-    """Lessons in an episode; with more than one the last question is about an earlier lesson."""
+    """Lessons per episode; with more than one, the last test is about an earlier lesson."""
     side: int = 7
-    """Tiles along a side of the rooms; odd."""
+    """Side of a room in tiles; odd."""
     view: int = 9
-    """Tiles along a side of what the agent sees around itself; odd."""
+    """Side of the visible square around the agent in tiles; odd."""
     observation: Form = "tiles"
-    """``tiles``: three symbols a tile; ``pixels``: 9 x 9 pixels a tile."""
+    """``tiles``: three symbols per tile; ``pixels``: 9 x 9 pixels per tile."""
     discovery_steps: int = 30
-    """Actions after which a discovery phase is over."""
+    """Time limit of a discovery phase, in actions."""
     distractor_steps: int = 20
-    """Actions after which a distractor phase is over."""
+    """Time limit of a distractor phase, in actions."""
     test_steps: int = 20
-    """Actions that the time limit allows for each test, beside those of all other phases."""
+    """Actions added to the episode's time limit per test."""
     discovery_reward: float = 0.1
-    """For hearing a name for the first time; 0 for none."""
+    """Reward for visiting an object that was not named before."""
     distractor_reward: float = 0.1
-    """For lifting the right object in a distractor phase."""
+    """Reward for lifting the right object in a distractor phase."""
     num_words: int = len(NEW_WORDS)
-    """Words that new objects may be given in an episode; few are soon told apart."""
+    """Number of words to draw names from; fewer are easier to tell apart."""
     same_room: bool = False
-    """The objects of a test stand where they stood when their names were heard, and the agent starts in the middle of
-    every room: who remembers where a name was heard need not find the thing again by its look."""
+    """Test in the layout of the discovery room, and start in the middle of every room: the place where a name was given
+    then identifies the object without its appearance."""
     pause_steps: int = 0
-    """Steps alone in an empty room after discovery and after each distractor phase."""
+    """Steps in an empty room after discovery and after each distractor phase."""
 
     def __post_init__(self) -> None:
-        if self.observation not in ("tiles", "pixels"):
-            raise ValueError(f"observation={self.observation!r}: use 'tiles' or 'pixels'")
-        if self.side % 2 == 0 or self.side < 5:
-            raise ValueError(f"side={self.side}: give an odd number from 5")
-        if self.view % 2 == 0 or self.view < 3:
-            raise ValueError(f"view={self.view}: give an odd number from 3")
-        places = len(self.homes)
-        if not 2 <= self.num_objects < places:
-            raise ValueError(f"num_objects={self.num_objects}: give 2..{places - 1}, or a larger side")
-        if not self.distractor_phases or min(self.distractor_phases) < 0:
-            raise ValueError(f"distractor_phases={self.distractor_phases}: give one or more numbers from 0")
-        if not self.num_objects <= self.num_words <= len(NEW_WORDS):
-            raise ValueError(f"num_words={self.num_words}: give num_objects={self.num_objects}..{len(NEW_WORDS)}")
-        most = min(self.num_words, _LOOKS) // self.num_objects
-        if not 1 <= self.lessons <= most:
-            raise ValueError(
-                f"lessons={self.lessons}: give 1..{most}; there are num_words={self.num_words} words to be learned"
-            )
+        require_one_of(self, "observation")
+        require(self.side % 2 == 1 and self.side >= 5, "side", self.side, "give an odd number from 5")
+        require(self.view % 2 == 1 and self.view >= 3, "view", self.view, "give an odd number from 3")
+        n, places, phases = self.num_objects, len(self.homes), self.distractor_phases
+        require(2 <= n < places, "num_objects", n, f"give 2..{places - 1}, or a larger side")
+        remedy = "give one or more numbers from 0"
+        require(bool(phases) and min(phases) >= 0, "distractor_phases", phases, remedy)
+        remedy = f"give num_objects={n}..{len(NEW_WORDS)}"
+        require(n <= self.num_words <= len(NEW_WORDS), "num_words", self.num_words, remedy)
+        most = min(self.num_words, _LOOKS) // n
+        remedy = f"give 1..{most}; there are num_words={self.num_words} words to be learned"
+        require(1 <= self.lessons <= most, "lessons", self.lessons, remedy)
         across = self.side - 3  # steps between the places that are farthest apart
-        for field, least in (
-            ("discovery_steps", self.num_objects * across + 1),
-            ("distractor_steps", 2 * across),
-            ("test_steps", 2 * across),
-        ):
-            if getattr(self, field) < least:
-                raise ValueError(f"{field}={getattr(self, field)}: such a room asks for at least {least}")
-        if self.pause_steps < 0:
-            raise ValueError(f"pause_steps={self.pause_steps}: give at least 0")
+        least = {"discovery_steps": n * across + 1, "distractor_steps": 2 * across, "test_steps": 2 * across}
+        require_at_least(self, **least, pause_steps=0)
 
     @property
     def homes(self) -> list[int]:
-        """Cells of agents and objects; in the same room the middle is kept for the agent."""
+        """Cells for agents and objects; with ``same_room`` the middle is reserved for the agent."""
         cells = spaced_cells(self.side, self.side - 2)
         return [cell for cell in cells if cell != self.middle] if self.same_room else cells
 
     @property
     def middle(self) -> int:
-        """The cell in the middle of a room."""
+        """The middle cell of a room."""
         return self.side**2 // 2
 
     @property
     def spec(self) -> WorldSpec:
-        """An image and four words; eight moves. A name is heard at step 2 at the earliest, seldom at 1."""
+        """An image and four words; eight moves. A name is given at step 2 at the earliest, or at 1 in some layouts."""
         most = max(self.distractor_phases)
         distraction = most * (self.distractor_steps + self.pause_steps) + self.pause_steps
         max_steps = self.lessons * (self.discovery_steps + distraction + self.test_steps)
@@ -175,7 +164,7 @@ class WordLearningConfig(WorldConfig):
         )
 
     def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> WordLearning:
-        """The world, with ``batch_size`` rows."""
+        """Build the world with ``batch_size`` rows."""
         return WordLearning(self, batch_size, seed=seed, device=device)
 
 
@@ -185,54 +174,40 @@ LEVELS: Mapping[str, WordLearningConfig] = {
     **{f"lessons-{n}-distractors-5": WordLearningConfig(distractor_phases=(5,), lessons=n) for n in (2, 3)},
     **{f"lessons-4-distractors-{n}": WordLearningConfig(distractor_phases=(n,), lessons=4) for n in (0, 1)},
 }
-"""The paper's levels: one to train on, the others to evaluate on (all are one config, so all fields may be changed)."""
+"""The paper's levels: one for training, the others for evaluation."""
 
 
 class Script(NamedTuple):
-    """All that chance decides about b episodes, drawn when they begin.
+    """All random choices of b episodes, drawn when they begin.
 
-    e lessons, n objects, r rooms of an episode (each lesson has one for discovery, one for each distractor phase
-    and one for the test), k places of objects in a room.
+    e lessons, n objects, r rooms of an episode (per lesson one for discovery, one for each distractor phase and one for
+    the test), k objects in a room.
     """
 
-    looks: torch.Tensor
-    """long ``[b, e, n]``: shape and colour of the new objects, as ``shape * colours + colour``."""
-    words: torch.Tensor
-    """long ``[b, e, n]``: their words."""
-    distractors: torch.Tensor
-    """long ``[b]``: distractor phases in each lesson."""
-    start: torch.Tensor
-    """long ``[b, r]``: the agent's cell."""
-    places: torch.Tensor
-    """long ``[b, r, k]``: the objects' cells."""
-    asked: torch.Tensor
-    """long ``[b, r]``: the object to be lifted."""
-    about: torch.Tensor
-    """long ``[b]``: the lesson that the last question is about."""
+    looks: torch.Tensor  # long [b, e, n]: shape and colour of the new objects, as shape * colours + colour
+    words: torch.Tensor  # long [b, e, n]: their words
+    distractors: torch.Tensor  # long [b]: distractor phases in each lesson
+    start: torch.Tensor  # long [b, r]: the agent's cell
+    places: torch.Tensor  # long [b, r, k]: the objects' cells
+    asked: torch.Tensor  # long [b, r]: the object to be lifted
+    about: torch.Tensor  # long [b]: the lesson that the last question is about
 
 
 class WordLearningState(NamedTuple):
-    """What a row of the world is."""
+    """State of the world."""
 
     script: Script
-    lesson: torch.Tensor
-    """long ``[b]``."""
-    phase: torch.Tensor
-    """long ``[b]``: 0 is discovery, the last one the test."""
-    elapsed: torch.Tensor
-    """long ``[b]``: actions taken in this phase."""
-    agent: torch.Tensor
-    """long ``[b]``: its cell."""
-    touched: torch.Tensor
-    """long ``[b]``: 1 + the object that the agent stands on, 0 for none."""
-    heard: torch.Tensor
-    """long ``[b, e * n]``: the latest step at which an object's name was heard, -1 before that."""
-    pause: torch.Tensor
-    """long ``[b]``: steps that are left alone in an empty room."""
+    lesson: torch.Tensor  # long [b]
+    phase: torch.Tensor  # long [b]: 0 is discovery, the last one the test
+    elapsed: torch.Tensor  # long [b]: actions taken in this phase
+    agent: torch.Tensor  # long [b]: its cell
+    touched: torch.Tensor  # long [b]: 1 + the object that the agent stands on, 0 for none
+    heard: torch.Tensor  # long [b, e * n]: the latest step at which an object's name was heard, -1 before that
+    pause: torch.Tensor  # long [b]: steps that are left alone in an empty room
 
 
 class WordLearning(TensorWorld[WordLearningState]):
-    """The world of :class:`WordLearningConfig`; the rules stand at the top of this file."""
+    """The world of :class:`WordLearningConfig`; the rules are at the top of this file."""
 
     def __init__(
         self, config: WordLearningConfig, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu"
@@ -245,7 +220,6 @@ class WordLearning(TensorWorld[WordLearningState]):
         self.moves = moves(config.side, EIGHT_WAYS).to(self.device)
         self.homes = torch.tensor(config.homes, device=self.device)
         self.camera = TilePictures(config.observation, windows_around(config.side, config.view).to(self.device))
-        self.rows = torch.arange(batch_size, device=self.device)
         self.objects = torch.arange(1, self.slots + 1, device=self.device)
         self.names = torch.arange(config.lessons * config.num_objects, device=self.device)
         self.phases = torch.tensor(config.distractor_phases, device=self.device)
@@ -253,45 +227,35 @@ class WordLearning(TensorWorld[WordLearningState]):
         room = torch.full((1, cells + 2), int(picture(FLOOR)), device=self.device)
         room[:, cells:] = int(picture(WALL))
         self.empty_room, self.nowhere = room, cells + 1
-        self._draw_known()
-
-    def _draw_known(self) -> None:
         looks = torch.tensor([(_FIRST_KNOWN + i) * len(COLOURS) + i for i in range(len(KNOWN))])
         self.known_looks = self._padded(looks)
-        self.known_words = self._padded(torch.tensor([_SPOKEN[name] for name in KNOWN]))
+        self.known_words = self._padded(torch.tensor([_WORD_INDEX[name] for name in KNOWN]))
         sentences = (("",) * 4, ("this", "is", "a", ""), ("lift", "the", "", ""))
-        self.sentences = torch.tensor([[_SPOKEN[word] for word in line] for line in sentences], device=self.device)
+        self.sentences = torch.tensor([[_WORD_INDEX[word] for word in line] for line in sentences], device=self.device)
 
     def _padded(self, values: torch.Tensor) -> torch.Tensor:
-        """``[..., objects]`` with zeros for the empty places of a room, ``[..., k]``."""
+        """Pad ``[..., objects]`` with zeros to the number of objects in a room, ``[..., k]``."""
         values = values[..., : self.slots].to(self.device)
         return torch.nn.functional.pad(values, (0, self.slots - values.shape[-1]))
 
     def begin(self, batch_size: int) -> WordLearningState:
-        """Episodes at the first step of the first discovery, their whole script drawn anew."""
-        c, draw = self.config, self.generator
+        """Return episodes at the first step of the first discovery phase, with new random choices."""
+        c, draw, below = self.config, self.generator, self.draw_integers
         e, n = c.lessons, c.num_objects
         rooms = e * (self.most + 2)
         phase = torch.arange(rooms, device=self.device) % (self.most + 2)
         distracts = (phase > 0) & (phase < self.test)
-
-        def below(high: int, *shape: int) -> torch.Tensor:
-            return torch.randint(high, shape, generator=draw, device=self.device)
-
         homes = self.homes[
             sample_without_replacement(1 + self.slots, len(self.homes), batch_size, rooms, generator=draw)
         ]
         looks = sample_without_replacement(e * n, _LOOKS, batch_size, generator=draw).view(batch_size, e, n)
-        words = (
-            sample_without_replacement(e * n, c.num_words, batch_size, generator=draw).view(batch_size, e, n)
-            + len(WORDS)
-            - len(NEW_WORDS)
-        )
+        words = sample_without_replacement(e * n, c.num_words, batch_size, generator=draw).view(batch_size, e, n)
+        words = words + len(WORDS) - len(NEW_WORDS)
         distractors = self.phases[below(len(self.phases), batch_size)]
         asked = torch.where(distracts, below(len(KNOWN), batch_size, rooms), below(n, batch_size, rooms))
         about = below(max(e - 1, 1), batch_size)
         if c.same_room:
-            homes = homes.gather(1, self._layouts(about, rooms)[..., None].expand_as(homes))
+            homes = homes.gather(1, self._layout_rooms(about, rooms)[..., None].expand_as(homes))
             homes[..., 0] = c.middle
         crowd = torch.where(distracts, len(KNOWN), n)[:, None]
         places = torch.where(self.objects <= crowd, homes[..., 1:], self.nowhere)
@@ -300,34 +264,34 @@ class WordLearning(TensorWorld[WordLearningState]):
         unheard = torch.full((batch_size, e * n), -1, device=self.device)
         return WordLearningState(script, zero, zero, zero, script.start[:, 0], zero, unheard, zero)
 
-    def _layouts(self, about: torch.Tensor, rooms: int) -> torch.Tensor:
-        """The room that each room is laid out like, long ``[b, r]``: a test's is where its names were heard."""
+    def _layout_rooms(self, about: torch.Tensor, rooms: int) -> torch.Tensor:
+        """Return the room whose layout each room has, long ``[b, r]``: a test has that of its discovery phase."""
         room, phases = torch.arange(rooms, device=self.device), self.test + 1
         layout = torch.where(room % phases == self.test, room // phases * phases, room).repeat(len(about), 1)
         layout[:, -1] = about * phases
         return layout
 
     def advance(self, state: WordLearningState, actions: torch.Tensor) -> Advance:
-        """Walk, lift what is there, and go on to the next room where this phase is over."""
+        """Move, lift, and enter the next room where the phase is over."""
         c, script, room = self.config, state.script, self._room(state)
         learning, testing, alone = state.phase == 0, state.phase == self.test, state.pause > 0
-        swallowed = learning & self._all_heard(state)
-        agent = torch.where(swallowed | alone, state.agent, self.moves[state.agent, actions])
+        finished_discovery = learning & self._all_named(state)
+        agent = torch.where(finished_discovery | alone, state.agent, self.moves[state.agent, actions])
         touched = ((script.places[self.rows, room] == agent[:, None]) * self.objects).sum(1)
         right = touched == script.asked[self.rows, room] + 1
 
         elapsed = state.elapsed + ~alone
         distracted = ~learning & ~testing & right & ~alone
         late = elapsed >= torch.where(learning, c.discovery_steps, c.distractor_steps)
-        over = torch.where(testing, touched > 0, swallowed | distracted | late) & ~alone
+        over = torch.where(testing, touched > 0, finished_discovery | distracted | late) & ~alone
 
-        named = (self.names == self._name(state, touched)[:, None]) & (learning & ~over)[:, None]
-        news = (named & (state.heard < 0)).any(1)
+        named = (self.names == self._object_index(state, touched)[:, None]) & (learning & ~over)[:, None]
+        newly_named = (named & (state.heard < 0)).any(1)
         heard = torch.where(named, (self.clock + 1)[:, None], state.heard)
 
         finished = over & testing & (state.lesson == c.lessons - 1)
         lifted = (testing & right & ~alone).float()
-        reward = lifted + c.discovery_reward * news + c.distractor_reward * distracted
+        reward = lifted + c.discovery_reward * newly_named + c.distractor_reward * distracted
 
         pause = torch.where(over & ~testing, c.pause_steps, (state.pause - 1).clamp(min=0))
         moved = state._replace(elapsed=elapsed, agent=agent, touched=touched, heard=heard, pause=pause)
@@ -345,14 +309,14 @@ class WordLearning(TensorWorld[WordLearningState]):
         )
 
     def observe(self, state: WordLearningState) -> dict[str, torch.Tensor]:
-        """What is around the agent, and what is said."""
-        return {"image": self._look_around(state, self.camera), "language": self._say(state)}
+        """Return the image around the agent and the sentence."""
+        return {"image": self._draw_view(state, self.camera), "language": self._sentence(state)}
 
     def plan(self, state: WordLearningState) -> torch.Tensor:
-        """Go to the nearest object without a name, or to the one that is asked for, past all others; 0 when alone.
+        """Go to the nearest unnamed object, or to the requested one without touching others; 0 in an empty room.
 
-        Objects touch neither each other nor a wall. So there is always a free move that brings the target closer in
-        steps, or as close in steps and closer in rows plus columns.
+        Objects touch neither each other nor a wall. So there is always a free move that reduces the number of steps to
+        the target, or keeps it and reduces the distance in rows plus columns.
         """
         room = self._room(state)
         places = state.script.places[self.rows, room]
@@ -366,62 +330,63 @@ class WordLearning(TensorWorld[WordLearningState]):
         nearest = torch.where(unheard, self._distance(state.agent[:, None], places), far).argmin(1, keepdim=True)
         target = torch.where(learning, places.gather(1, nearest), asked)  # b 1
         there = self.moves[state.agent]  # b 8
-        foil = (there[..., None] == places[:, None]).any(-1) & (there != target)
-        best = (self._distance(there, target) + far * foil).argmin(1)
-        return torch.where(state.pause > 0, 0, best)  # who is alone is not to guess what will be asked
+        blocked = (there[..., None] == places[:, None]).any(-1) & (there != target)
+        best = (self._distance(there, target) + far * blocked).argmin(1)
+        return torch.where(state.pause > 0, 0, best)  # an imitated policy must not reveal the next request
 
     def _distance(self, cell: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """Steps to the target in an empty room, ties broken by rows plus columns."""
+        """Return the steps to the target in an empty room, with ties broken by rows plus columns."""
         side = self.config.side
         down, right = (cell // side - target // side).abs(), (cell % side - target % side).abs()
         return 2 * side * torch.maximum(down, right) + down + right
 
     def look(self, state: WordLearningState) -> Truth:
-        """Which name is heard, what begins; a test depends on the latest step that named the object it asks for.
+        """Return the object named now, or the phase that begins; a test depends on the latest step that named its
+        object.
 
-        The label is the look of that object.
+        The label is the appearance of that object.
         """
-        event = torch.where((state.phase == 0) & (state.touched > 0), self._name(state, state.touched), -1)
+        event = torch.where((state.phase == 0) & (state.touched > 0), self._object_index(state, state.touched), -1)
         begins = (state.elapsed == 0) & (state.pause == 0)
-        event = torch.where(self._distracts(state) & begins, len(self.names) + state.phase - 1, event)
+        event = torch.where(self._is_distractor_phase(state) & begins, len(self.names) + state.phase - 1, event)
         event = torch.where((state.phase == 0) & (state.lesson > 0) & begins, len(self.spec.events) - 1, event)
         asked = state.script.asked[self.rows, self._room(state)]
-        slot = self._topic(state) * self.config.num_objects + asked  # of no meaning outside a test
+        slot = self._lesson_in_view(state) * self.config.num_objects + asked  # meaningless outside a test
         heard = state.heard.gather(1, slot[:, None].clamp(0, state.heard.shape[1] - 1))
         deciding = (state.phase == self.test) & (state.pause == 0) & ~self.over
         start = torch.where(deciding, heard[:, 0], -1)
-        look = state.script.looks[self.rows, self._topic(state), asked.clamp(max=self.config.num_objects - 1)]
+        look = state.script.looks[self.rows, self._lesson_in_view(state), asked.clamp(max=self.config.num_objects - 1)]
         return Truth(event, start, torch.where(start < 0, -1, start + 1), torch.where(start < 0, -1, look))
 
     def render(self, row: int) -> np.ndarray:
-        """What is around the agent of a row, uint8 ``[9 * view, 9 * view, 3]``, whatever form the observation has."""
+        """Draw the view of a row, uint8 ``[9 * view, 9 * view, 3]``, for either form of observations."""
         camera = TilePictures("pixels", self.camera.windows)
-        return self._look_around(self._present(), camera)[row].cpu().numpy()
+        return self._draw_view(self._present(), camera)[row].cpu().numpy()
 
     def _room(self, state: WordLearningState) -> torch.Tensor:
-        """Number of the present room in the script, long ``[b]``."""
+        """Return the index of the present room in the script, long ``[b]``."""
         return state.lesson * (self.most + 2) + state.phase
 
-    def _name(self, state: WordLearningState, touched: torch.Tensor) -> torch.Tensor:
-        """Number of the touched object among all of the episode; -1 for none."""
+    def _object_index(self, state: WordLearningState, touched: torch.Tensor) -> torch.Tensor:
+        """Return the index of the touched object among all objects of the episode; -1 for none."""
         return torch.where(touched > 0, state.lesson * self.config.num_objects + touched - 1, -1)
 
-    def _topic(self, state: WordLearningState) -> torch.Tensor:
-        """The lesson whose objects are in a room of discovery or test."""
+    def _lesson_in_view(self, state: WordLearningState) -> torch.Tensor:
+        """Return the lesson whose objects are in a discovery or test room."""
         last_test = (state.phase == self.test) & (state.lesson == self.config.lessons - 1)
         return torch.where(last_test, state.script.about, state.lesson)
 
-    def _all_heard(self, state: WordLearningState) -> torch.Tensor:
+    def _all_named(self, state: WordLearningState) -> torch.Tensor:
         mine = self.names // self.config.num_objects == state.lesson[:, None]
         return (~mine | (state.heard >= 0)).all(1)
 
-    def _distracts(self, state: WordLearningState) -> torch.Tensor:
+    def _is_distractor_phase(self, state: WordLearningState) -> torch.Tensor:
         return (state.phase > 0) & (state.phase < self.test)
 
-    def _look_around(self, state: WordLearningState, camera: TilePictures) -> torch.Tensor:
+    def _draw_view(self, state: WordLearningState, camera: TilePictures) -> torch.Tensor:
         places = state.script.places[self.rows, self._room(state)]
-        learned = self._padded(state.script.looks[self.rows, self._topic(state)])
-        looks = torch.where(self._distracts(state)[:, None], self.known_looks, learned)
+        learned = self._padded(state.script.looks[self.rows, self._lesson_in_view(state)])
+        looks = torch.where(self._is_distractor_phase(state)[:, None], self.known_looks, learned)
         agent = state.agent[:, None]
         places = torch.where(state.pause[:, None] > 0, self.nowhere, places)
         backdrop = torch.where(places == agent, AGENT, FLOOR)
@@ -429,14 +394,16 @@ class WordLearning(TensorWorld[WordLearningState]):
         room.scatter_(1, places, picture(backdrop, looks // len(COLOURS), looks % len(COLOURS)))
         return camera.show(room, state.agent)
 
-    def _say(self, state: WordLearningState) -> torch.Tensor:
-        """Discovery: "this is a dako" on an object, else silence, as when alone. Other phases: "lift the dako"."""
+    def _sentence(self, state: WordLearningState) -> torch.Tensor:
+        """Return "this is a dako" on an object in discovery, nothing elsewhere, and "lift the dako" in the other
+        phases.
+        """
         learning = (state.phase == 0) | (state.pause > 0)
         silent = learning & (state.touched == 0)
         asked = state.script.asked[self.rows, self._room(state)]
-        learned = self._padded(state.script.words[self.rows, self._topic(state)])
-        words = torch.where(self._distracts(state)[:, None], self.known_words, learned)
-        spoken = torch.where(learning, (state.touched - 1).clamp(min=0), asked)
-        word = torch.where(silent[:, None], 0, words.gather(1, spoken[:, None]))
+        learned = self._padded(state.script.words[self.rows, self._lesson_in_view(state)])
+        words = torch.where(self._is_distractor_phase(state)[:, None], self.known_words, learned)
+        named_object = torch.where(learning, (state.touched - 1).clamp(min=0), asked)
+        word = torch.where(silent[:, None], 0, words.gather(1, named_object[:, None]))
         sentence = self.sentences[torch.where(learning, (~silent).long(), 2)]
         return sentence.scatter_(1, torch.where(learning, 3, 2)[:, None], word)

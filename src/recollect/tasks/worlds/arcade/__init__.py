@@ -1,5 +1,5 @@
-"""Small games in the format of Atari frames, with the truth about where everything is. Begin with frames.py.
+"""Small games with frames in the format of Atari, and the positions of all objects as ground truth. Drawing: frames.py.
 
-catch.py: one ball, one paddle; the light may go out. track.py: which of several balls that look alike was marked at
-the start? key_door.py: two things in order, among others that move.
+catch.py: catch a falling ball, which may become invisible. track.py: remember which of several equal balls was marked.
+key_door.py: reach two things in order, among moving distractors.
 """

@@ -1,1 +1,1 @@
-"""The ballet. Read world.py; then dances.py (the steps), render.py (the pictures) and levels.py (levels by hand)."""
+"""The ballet: world.py has the rules, dances.py the movements, render.py the pictures, levels.py levels by hand."""

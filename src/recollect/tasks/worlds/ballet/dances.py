@@ -1,8 +1,8 @@
-"""The ballet's room and its dances, as tables.
+"""The room and the dances of the ballet, as tables.
 
-The room is 11 x 11 cells, numbered row by row; the outermost ones are wall. The agent starts in the middle. Eight
-cells around it can be a dancer's home, three cells from each other, so that dancers, who stay within one cell of
-home, never touch anybody.
+The room has 11 x 11 cells, numbered row by row; the outermost cells are wall. The agent starts in the middle. Eight
+cells around it are possible homes of dancers, three cells apart, so that dancers, who stay within one cell of their
+homes, never touch anything.
 
 Source: Lampinen et al. 2021, listing 1 (dances) and appendix B.1 (room).
 """
@@ -18,19 +18,19 @@ SIDE = 11
 """Cells along a side of the room, walls included."""
 CELLS = SIDE * SIDE
 NOWHERE = CELLS
-"""The home of a dancer who does not exist: a cell that is never seen nor reached."""
+"""Home of a dancer that does not exist: a cell that is never visible or reached."""
 
 DIRECTIONS = ((-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1))
-"""Rows and columns that a move changes: 0 is north, then clockwise. Actions of the agent and moves of dances."""
+"""(down, right) of every move, clockwise from 0 = north: actions of the agent and moves of dances."""
 
 START = 5 * SIDE + 5
 """The agent's first cell."""
 
 HOMES = tuple(row * SIDE + column for row in (2, 5, 8) for column in (2, 5, 8) if (row, column) != (5, 5))
-"""Cells where dancers may live."""
+"""Possible homes of dancers."""
 
 DANCE = 16
-"""Moves of every dance."""
+"""Moves per dance."""
 
 DANCES: dict[str, tuple[int, ...]] = {
     "circle_cw": (0, 2, 4, 4, 6, 6, 0, 0, 2, 2, 4, 4, 6, 6, 0, 2),
@@ -47,7 +47,7 @@ DANCES: dict[str, tuple[int, ...]] = {
     "chevron_down": (7, 4, 3, 1, 0, 5, 1, 5, 1, 4, 5, 7, 0, 3, 7, 3),
     "chevron_up": (3, 0, 7, 5, 4, 1, 5, 1, 5, 0, 1, 3, 4, 7, 3, 7),
 }
-"""Names, as the official environment spells them, and moves."""
+"""Moves by name, spelled as in the official environment."""
 
 ALIKE = (
     "circle_cw",
@@ -59,15 +59,15 @@ ALIKE = (
     "diagonal_uldr",
     "chevron_down",
 )
-"""Eight dances that no single observation tells apart: every first move, and every cell that one of them comes to, is
-also of another one. What differs is how long a dancer is where, and in which order."""
+"""Eight dances that no single observation tells apart: each first move, and each cell that one of them visits, also
+occurs in another one. They differ in the times and order of visits."""
 
 STILL = len(DANCES)
-"""The dance of a dancer who does not exist."""
+"""Dance of a dancer that does not exist."""
 
 
 def dance_table() -> torch.Tensor:
-    """How far, in cell numbers, a dancer is from home after 0..16 moves: long ``[(dances + 1) * 17]``.
+    """Return the offset from home, in cell numbers, after 0..16 moves of each dance: long ``[(dances + 1) * 17]``.
 
     Both ends of every dance are 0; the last dance is :data:`STILL`.
     """
@@ -79,36 +79,36 @@ def dance_table() -> torch.Tensor:
 
 
 def is_wall(cell: int) -> bool:
-    """Whether a cell belongs to the wall."""
+    """Return whether a cell is part of the wall."""
     row, column = divmod(cell, SIDE)
     return row in (0, SIDE - 1) or column in (0, SIDE - 1)
 
 
-def neighbour(cell: int, direction: int) -> int:
-    """Where a move from a cell of the floor leads: the cell itself if there is a wall."""
+def cell_after(cell: int, direction: int) -> int:
+    """Return the cell after a move from a floor cell: the same cell at a wall."""
     ahead = cell + SIDE * DIRECTIONS[direction][0] + DIRECTIONS[direction][1]
     return cell if is_wall(ahead) else ahead
 
 
 def move_table() -> torch.Tensor:
-    """Where a move leads, long ``[cells * 8]``; a wall leads nowhere."""
-    moves = [cell if is_wall(cell) else neighbour(cell, move) for cell in range(CELLS) for move in range(8)]
+    """Return the cell after every move, long ``[cells * 8]``; the same cell at a wall."""
+    moves = [cell if is_wall(cell) else cell_after(cell, move) for cell in range(CELLS) for move in range(8)]
     return torch.tensor(moves)
 
 
 @cache
-def _ways(home: int) -> tuple[int, ...]:
+def _first_moves(home: int) -> tuple[int, ...]:
     # Breadth first from the home outwards; other homes may be left but not crossed.
     distance, queue = {home: 0}, deque([home])
     while queue:
         cell = queue.popleft()
-        for before in {neighbour(cell, direction) for direction in range(8)} - distance.keys():
+        for before in {cell_after(cell, direction) for direction in range(8)} - distance.keys():
             distance[before] = distance[cell] + 1
             if before not in HOMES:
                 queue.append(before)
 
     def rank(cell: int, move: int) -> tuple[int, int]:  # of two shortest ways the straighter one
-        ahead = neighbour(cell, move)
+        ahead = cell_after(cell, move)
         (row, column), (to_row, to_column) = divmod(ahead, SIDE), divmod(home, SIDE)
         crossed = ahead in HOMES and ahead != home
         return distance[ahead] + CELLS * crossed, (row - to_row) ** 2 + (column - to_column) ** 2
@@ -119,12 +119,12 @@ def _ways(home: int) -> tuple[int, ...]:
     )
 
 
-def way_table() -> torch.Tensor:
-    """The first move of the straightest shortest way to a home that touches no other home, long ``[cells * cells]``.
+def route_table() -> torch.Tensor:
+    """Return the first move of the straightest shortest path to a home around other homes, long ``[cells * cells]``.
 
-    Entry ``agent * cells + home``; 0 where ``home`` is none, or there is no way to go.
+    Entry ``agent * cells + home``; 0 where ``home`` is no home, or the agent is there.
     """
     table = torch.zeros(CELLS, CELLS, dtype=torch.long)
     for home in HOMES:
-        table[:, home] = torch.tensor(_ways(home))
+        table[:, home] = torch.tensor(_first_moves(home))
     return table.flatten()

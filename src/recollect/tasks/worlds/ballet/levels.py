@@ -1,4 +1,4 @@
-"""The levels of the ballet, spelled out: who dances what, where, and who is asked for.
+"""Hand-written levels of the ballet: the dancers, their dances, and the requested one.
 
 level = BalletLevel(
     dancers=(Dancer((2, 5), "zee", "tee", "red"), Dancer((8, 8), "plus_cw", "circle", "cyan")), target=1
@@ -18,7 +18,7 @@ class Dancer(NamedTuple):
     """One dancer of a :class:`BalletLevel`."""
 
     home: tuple[int, int]
-    """Row and column in the room, walls are 0 and 10: each one of 2, 5, 8, not both 5."""
+    """Row and column in the room, whose walls are 0 and 10: each one of 2, 5, 8, not both 5."""
     dance: str
     """A key of :data:`~recollect.tasks.worlds.ballet.dances.DANCES`."""
     shape: str
@@ -29,35 +29,34 @@ class Dancer(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class BalletLevel:
-    """An episode in full, to be performed by :meth:`recollect.tasks.worlds.ballet.world.Ballet.stage`."""
+    """A complete episode, for :meth:`recollect.tasks.worlds.ballet.world.Ballet.stage`."""
 
     dancers: tuple[Dancer, ...]
     """In the order in which they dance."""
     target: int
-    """Index of the dancer to go to."""
+    """Index of the requested dancer."""
     delay: int = 16
-    """Delay after a dance."""
+    """Delay after each dance."""
 
     def __post_init__(self) -> None:
         for i, dancer in enumerate(self.dancers):
-            if self._cells[i] not in HOMES:
-                raise ValueError(f"dancers[{i}].home={dancer.home}: use a row and a column of 2, 5, 8, not both 5")
+            remedy = "use a row and a column of 2, 5, 8, not both 5"
+            require(self._cells[i] in HOMES, f"dancers[{i}].home", dancer.home, remedy)
             for field, known in (("dance", DANCES), ("shape", SHAPES), ("colour", COLOURS)):
                 name = getattr(dancer, field)
                 remedy = f"{did_you_mean(name, known)}known: {', '.join(known)}"
                 require(name in known, f"dancers[{i}].{field}", name, remedy)
         for field, values in (("home", self._cells), ("dance", [dancer.dance for dancer in self.dancers])):
-            if len(set(values)) < len(values):
-                raise ValueError(f"dancers: two have the same {field}; give each its own")
-        if not 0 <= self.target < len(self.dancers):
-            raise ValueError(f"target={self.target}: give the index of one of {len(self.dancers)} dancers")
+            require(len(set(values)) == len(values), f"dancers: {field}", values, "use each value once")
+        remedy = f"give the index of one of {len(self.dancers)} dancers"
+        require(0 <= self.target < len(self.dancers), "target", self.target, remedy)
 
     @property
     def _cells(self) -> list[int]:
         return [dancer.home[0] * SIDE + dancer.home[1] for dancer in self.dancers]
 
-    def numbers(self, places: int) -> list[list[int]]:
-        """Homes, dances, shapes and colours as numbers, ``[4][places]``; nobody stands at the last places."""
+    def to_indices(self, places: int) -> list[list[int]]:
+        """Return homes, dances, shapes and colours as indices, ``[4][places]``; the remaining places are empty."""
         shapes, colours = list(SHAPES), list(COLOURS)
         cast = [
             [cell, list(DANCES).index(dancer.dance), shapes.index(dancer.shape), colours.index(dancer.colour)]

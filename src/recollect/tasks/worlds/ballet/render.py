@@ -1,18 +1,19 @@
-"""What the ballet looks like: 11 x 11 tiles around the agent, as pixels or as symbols.
+"""Observations of the ballet: 11 x 11 tiles around the agent, as pixels or as symbols.
 
-    pixels   uint8 [99, 99, 3], 9 x 9 pixels a tile: red, green, blue
+    pixels   uint8 [99, 99, 3], 9 x 9 pixels per tile: red, green, blue
     tiles    uint8 [11, 11, 3]: kind (0 black, 1 wall, 2 agent, 3 dancer), shape (1..15), colour (1..19)
 
-Shapes and colours are numbered in the order of :data:`SHAPES` and :data:`COLOURS`; both are 0 where no dancer is.
-The agent is always in the middle. Floor and what lies beyond the walls are black. A dancer hides the agent beneath it.
-Each form says exactly what the other says.
+Shapes and colours are numbered in the order of :data:`SHAPES` and :data:`COLOURS`; both are 0 without a dancer. The
+agent is always in the middle. The floor and everything outside the walls are black. A dancer hides the agent beneath
+it. Both forms carry the same information.
 
 An image is a copy of a background (walls and agent, as seen from the agent's cell) with a patch for every dancer.
-Dancers out of view are drawn into a margin of memory behind the images instead of being left out: the work does not
-depend on the data, and nothing has to wait for a device.
+Dancers out of view are drawn into spare memory behind the images instead of being skipped, so that the work does not
+depend on the data and no transfer from the device is needed.
 
-Source: Lampinen et al. 2021, appendix B.1; the official environment's templates, colours and names
-(google-deepmind/deepmind-research, hierarchical_transformer_memory/pycolab_ballet). Its float image is ours / 255.
+Source: Lampinen et al. 2021, appendix B.1; templates, colours and names of the official environment
+        (google-deepmind/deepmind-research, hierarchical_transformer_memory/pycolab_ballet). Its float image is ours /
+        255.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from recollect.tasks.worlds.ballet.dances import CELLS, SIDE
 Form = Literal["pixels", "tiles"]
 
 PIXELS = 9
-"""Along a side of a tile."""
+"""Side of a tile in pixels."""
 
 SHAPES: tuple[str, ...] = (
     "triangle",
@@ -73,15 +74,15 @@ BLACK, WALL, AGENT, DANCER = range(4)
 
 
 def image_space(form: Form) -> gymnasium.spaces.Box:
-    """The space of what a :class:`Painter` paints."""
+    """Return the space of the images of a :class:`Painter`."""
     if form == "pixels":
         return gymnasium.spaces.Box(0, 255, (SIDE * PIXELS, SIDE * PIXELS, 3), np.uint8)
     high = np.broadcast_to(np.array([DANCER, len(SHAPES), len(COLOURS)], np.uint8), (SIDE, SIDE, 3))
     return gymnasium.spaces.Box(np.zeros_like(high), high.copy(), dtype=np.uint8)
 
 
-def masks() -> torch.Tensor:
-    """The shapes, bool ``[15, 9, 9]``."""
+def shape_masks() -> torch.Tensor:
+    """Return the shapes, bool ``[15, 9, 9]``."""
     y, x = torch.meshgrid(torch.arange(PIXELS), torch.arange(PIXELS), indexing="ij")
     top, bottom, left, right = y < 3, y > 5, x < 3, x > 5
     column, row = (x - 4).abs() <= 1, (y - 4).abs() <= 1
@@ -108,17 +109,17 @@ def masks() -> torch.Tensor:
     return torch.stack([drawn[shape] for shape in SHAPES])
 
 
-def look(shape: torch.Tensor, colour: torch.Tensor) -> torch.Tensor:
-    """The number of the patch of dancers with these shapes and colours, as broadcast."""
+def patch_index(shape: torch.Tensor, colour: torch.Tensor) -> torch.Tensor:
+    """Return the patch index of dancers with these shapes and colours, as broadcast."""
     return shape * len(COLOURS) + colour
 
 
 class Painter:
-    """Paints what the agents of b rows see.
+    """Draws the views of the agents of b rows.
 
     Args:
         form: ``pixels`` or ``tiles``.
-        device: where to paint.
+        device: device of the images.
     """
 
     def __init__(self, form: Form, device: torch.device) -> None:
@@ -130,12 +131,12 @@ class Painter:
         self.lines = (torch.arange(self.size) * SIDE).to(device)  # a tile's lines, from its first one
 
     def __call__(self, agent: torch.Tensor, cells: torch.Tensor, looks: torch.Tensor) -> torch.Tensor:
-        """Paint.
+        """Draw one view per row.
 
         Args:
             agent: cells of the agents, long ``[b]``.
-            cells: cells of the dancers, long ``[b, n]``; ``NOWHERE`` is never seen.
-            looks: their patches, long ``[b, n]``; see :func:`look`.
+            cells: cells of the dancers, long ``[b, n]``; ``NOWHERE`` is never visible.
+            looks: their patches, long ``[b, n]``; see :func:`patch_index`.
 
         Returns:
             New images, uint8 ``[b, y, x, 3]``.
@@ -155,9 +156,9 @@ class Painter:
 
 
 def _pixel_patches() -> tuple[torch.Tensor, torch.Tensor]:
-    # Every look, uint8 [looks, 9, 9, 3], and the tiles without a dancer by kind, [3, 9, 9, 3].
+    # Every dancer's patch, uint8 [looks, 9, 9, 3], and the tiles without a dancer by kind, [3, 9, 9, 3].
     colours = torch.tensor(list(COLOURS.values()), dtype=torch.uint8)
-    patches = masks()[:, None, :, :, None] * colours[:, None, None]
+    patches = shape_masks()[:, None, :, :, None] * colours[:, None, None]
     plain = torch.tensor(((0, 0, 0), WALL_COLOUR, AGENT_COLOUR), dtype=torch.uint8)
     return patches.flatten(0, 1), plain[:, None, None].expand(-1, PIXELS, PIXELS, -1)
 

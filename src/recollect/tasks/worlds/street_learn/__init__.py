@@ -1,1 +1,1 @@
-"""One-shot navigation. Read world.py; city_graphs.py makes the cities and the tables of their distances."""
+"""One-shot navigation: world.py has the rules, city_graphs.py the maps and their distance tables."""

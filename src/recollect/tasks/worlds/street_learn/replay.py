@@ -1,10 +1,10 @@
-"""A walker who does again what once led from here to the goal: what a memory without a map is worth.
+"""A policy that repeats what once led from here to the goal: the value of a memory without a map.
 
-It looks for the shortest stretch of this episode that began on the present edge and came to the goal with no new task
-in between, and makes the move that it made there. Where it knows none, it makes the first of forward, left, right that
-it has never made on this edge; where it has made all three, it has nothing to say.
+It finds the shortest part of this episode that began on the present edge and reached the goal without a new goal in
+between, and repeats its first move. Without one, it makes the first of forward, left, right that it has not tried on
+this edge; when all three were tried, it has no move.
 
-That asks of a memory no more than to find one step: it walks no way that it has not walked whole, and joins no two.
+This only requires finding one past step: it never combines two paths.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from __future__ import annotations
 from recollect.lazy import torch
 
 
-def stretch(
+def find_past_path(
     walked: torch.Tensor, task: torch.Tensor, visits: torch.Tensor, clock: torch.Tensor, goal: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The shortest stretch from here to the goal; of equal ones the earliest.
+    """Find the shortest past path from here to the goal; ties go to the earliest.
 
     Args:
-        walked: ``[b, t]``, the edges the walker was on, step by step.
-        task: ``[b, t]``, the number of the task at each step, which never falls.
+        walked: ``[b, t]``, the edge at every step.
+        task: ``[b, t]``, the number of the goal at each step, which never decreases.
         visits: bool ``[b, t]``, the earlier steps on the present edge.
-        clock: long ``[b]``, the present step; only earlier ones are looked at.
+        clock: long ``[b]``, the present step; only earlier ones are used.
         goal: long ``[b]``.
 
     Returns:
-        The step on which it begins, long ``[b]`` (0 where there is none), and whether there is one.
+        The step at which it begins, long ``[b]`` (0 where there is none), and whether there is one.
     """
     step = torch.arange(walked.shape[1], device=walked.device)
     never = len(step)
@@ -37,19 +37,20 @@ def stretch(
     return begins, shortest < never
 
 
-def walk_again(
+def choose_repeated_move(
     begins: torch.Tensor, known: torch.Tensor, walked: torch.Tensor, move: torch.Tensor, tried: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The next move.
+    """Choose the replay policy's next move.
 
     Args:
-        begins, known: of :func:`stretch`.
-        walked: ``[b, t]``.
-        move: long ``[b, 3]``, where the moves from here lead; only the one that was made is looked at.
+        begins: first result of :func:`find_past_path`.
+        known: second result of :func:`find_past_path`.
+        walked: ``[b, t]``, the edge at every step.
+        move: long ``[b, 3]``, where the moves from here lead; only moves that were made are used.
         tried: bool ``[b, 3]``, whether the moves from here were made.
 
     Returns:
-        Moves, long ``[b]``, and whether the walker has one; 0 where it has not.
+        Moves, long ``[b]``, and whether there is one; 0 where not.
     """
     then = walked.gather(1, (begins[:, None] + 1).clamp(max=walked.shape[1] - 1)).long()
     again = (move == then).long().argmax(1)

@@ -1,41 +1,39 @@
-"""One-Shot StreetLearn: find as many goals as you can in a neighbourhood you have never seen.
+"""One-Shot StreetLearn: reach as many goals as possible in an unknown neighbourhood.
 
-An episode takes a neighbourhood of a city (``city_graphs.py``): about ``num_junctions`` junctions and the
-streets between them. The agent is on a directed edge, that is at a place and facing a street; it sees the edge it is
-on and the edge it shall reach, and walks: 0 forward, 1 left, 2 right. There is nothing to tell it what lies behind a
-street except having been there in this episode. So the first goals cost exploration, and the later ones memory and
-planning.
+An episode uses one neighbourhood of a city (``city_graphs.py``): about ``num_junctions`` junctions and the streets
+between them. The agent is on a directed edge, that is, at a place and facing a street. It observes the present edge and
+the goal edge, and moves: 0 forward, 1 left, 2 right. Where a street leads can only be learned by following it in this
+episode. So the first goals take exploration, and later ones memory and planning.
 
-- ``rule="paper"``: a move that ends on the goal gives 1. With it the agent finds itself on a new edge with a new goal.
-- ``rule="collect"``: a fourth action collects; on the goal it gives 1 and a new goal, and the agent stays where it is.
-  Elsewhere it does nothing. This is what the public code does.
+- ``rule="paper"``: a move that ends on the goal gives reward 1, and a new edge and a new goal are drawn.
+- ``rule="collect"``: a fourth action collects. On the goal it gives reward 1 and a new goal, and the agent stays;
+  elsewhere it has no effect. This is the rule of the public code.
 
-Both draw edges and goals uniformly, never the same edge for both. An episode lasts ``steps`` actions; its score is
-the number of goals.
+Edges and goals are drawn uniformly, and always differ. An episode has ``steps`` actions; its score is the number of
+goals reached.
 
-An observation names edges by symbols, 60 of them, dealt anew in every episode (neighbourhoods have at most 60 edges):
+An observation names edges by 60 symbols, which are assigned at random in every episode:
 
-- ``one_hot``: 120 numbers, the symbol of the present edge and the symbol of the goal.
-- ``symbols``: the same two as integers 1 to 60, and the edge before the last action (0 at first): a grid of one row. An
-  encoder of grids has one table for all, so that an edge looks the same when it is the goal as when one is on it (with
-  ``one_hot`` that has to be learned symbol by symbol), and an observation says what the last action led to.
-- ``rendered``: an image of 16 x 32 pixels, on the left the view from the present edge, on the right that from the
-  goal. A view is a mosaic of 4 x 4 stones of 4 x 4 pixels; every symbol has its own 16 random colours, the same ones
-  for ever. It stands in for the photographs of the papers: pixels that must be told apart, and that say nothing about
-  the map.
+- ``one_hot``: 120 numbers, the symbols of the present edge and of the goal.
+- ``symbols``: both as integers 1 to 60, and the edge before the last action (0 at first): a grid of one row. A grid
+  encoder has one table for all entries, so that an edge has the same embedding as present edge and as goal (with
+  ``one_hot`` this must be learned symbol by symbol), and an observation shows the result of the last action.
+- ``rendered``: an image of 16 x 32 pixels, the view of the present edge on the left and that of the goal on the right.
+  A view is a mosaic of 4 x 4 squares of 4 x 4 pixels; every symbol has 16 fixed random colours. It replaces the
+  photographs of the papers: pixels that must be told apart and do not reveal the map.
 
-Chance is the score of uniformly random actions, and the oracle that of shortest ways on the known map. Both are exact
-expectations over all neighbourhoods of the pool, starts and goals, by dynamic programming over the steps that are
-left (:func:`expected_goals`). Shortest ways are best: to reach a goal earlier changes nothing about the goals that
-follow, and leaves more steps for them. Symbols are dealt at random, so without memory they tell nothing but whether
-the agent is on its goal. Even so, a policy without memory can be better than chance: with the paper's rule a fixed
-mixture of 60 % forward and 40 % left finds 5.3 goals where chance finds 3.8 and the oracle 57.0.
+Chance is the score of uniformly random actions, and the oracle that of shortest paths on the known map. Both are exact
+expectations over all neighbourhoods, starts and goals, by dynamic programming over the remaining steps
+(:func:`expected_goals`). Shortest paths are optimal: reaching a goal earlier does not change later goals, and leaves
+more steps for them. Symbols are random, so without memory they only show whether the agent is on its goal. A policy
+without memory can still exceed chance: with the paper's rule a fixed mixture of 60 % forward and 40 % left reaches 5.3
+goals, where chance reaches 3.8 and the oracle 57.0.
 
 Paper:    Lampinen et al. 2021, section 3.4 and appendix B.4.
 Source:   Ritter et al., "Rapid Task-Solving in Novel Environments" (2021), section 4, and its public code.
-Differs:  cities are made up unless ``graphs`` names published ones; edges are drawn uniformly (the public code draws
-          the first one by place, then direction); the end of an episode counts as a time limit, not as an end of
-          rewards.
+Differs:  cities are generated unless ``graphs`` names published ones; edges are drawn uniformly (the public code draws
+          the first one by place, then direction); the end of an episode counts as a time limit, not as a terminal
+          state.
 """
 
 from __future__ import annotations
@@ -46,82 +44,77 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
+from recollect.config import require, require_at_least, require_one_of
 from recollect.lazy import gymnasium, np, torch
 from recollect.tasks.arrangements import arrangement_bits
 from recollect.tasks.worlds.contract import Advance, TensorWorld, Truth, WorldConfig, WorldSpec
 from recollect.tasks.worlds.street_learn.city_graphs import (
     MAX_EDGES,
     Neighbourhoods,
-    cut_neighbourhoods,
-    grow_city,
+    generate_city,
     read_gexf,
+    sample_neighbourhoods,
 )
-from recollect.tasks.worlds.street_learn.explorer import explore, known_way, note
-from recollect.tasks.worlds.street_learn.replay import stretch, walk_again
+from recollect.tasks.worlds.street_learn.explorer import choose_exploring_move, known_distance, record_move
+from recollect.tasks.worlds.street_learn.replay import choose_repeated_move, find_past_path
 
 TRAINING_CITIES = tuple(range(12))
-"""Seeds of the cities to train in; as many as the paper trained in."""
+"""Seeds of the cities for training; the paper has as many."""
 HELD_OUT_CITIES = (12,)
-"""Seed of the city to be tested in."""
+"""Seed of the city for testing."""
 MOVES = ("forward", "left", "right")
 COLLECT = 3
-STONES, PIXELS = 4, 4
-"""Stones along each side of a view, and pixels along each side of a stone."""
+SQUARES, PIXELS = 4, 4
+"""Squares along each side of a view, and pixels along each side of a square."""
 
 Rule = Literal["paper", "collect"]
 
 BEST_MIXTURE: dict[Rule, tuple[float, ...]] = {"paper": (0.6, 0.4, 0.0), "collect": (0.3, 0.2, 0.0, 0.5)}
-"""Probabilities of the actions that find most goals where nothing is remembered, to the tenth."""
+"""Action probabilities of the best policy without memory, found on a grid of tenths."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StreetLearnConfig(WorldConfig):
-    """Find goal after goal in a neighbourhood seen for the first time."""
+    """Reach goal after goal in an unknown neighbourhood."""
 
     rule: Rule = "paper"
-    """A goal is reached by walking there and both ends of the next way are drawn, or it is collected with a fourth
-    action and the next way starts there."""
+    """``paper``: walking onto the goal reaches it, and start and goal are drawn anew; ``collect``: a fourth action
+    collects the goal, and the next path starts there."""
     observation: Literal["one_hot", "symbols", "rendered"] = "one_hot"
-    """Symbols, one-hot or as integers, or small images."""
+    """Symbols as one-hot vectors or integers, or small images."""
     num_junctions: int = 5
-    """Junctions of a neighbourhood (the last street walked to find it may bring more)."""
+    """Junctions of a neighbourhood (the last street found may add more)."""
     steps: int = 200
-    """Actions of an episode."""
+    """Actions per episode."""
     cities: tuple[int, ...] = TRAINING_CITIES
-    """Seeds of made-up cities. Test in HELD_OUT_CITIES."""
+    """Seeds of generated cities. Test in HELD_OUT_CITIES."""
     graphs: tuple[str, ...] = ()
-    """Paths of published city graphs (.gexf), to be used instead of made-up cities."""
+    """Paths of published city graphs (.gexf), used instead of generated cities."""
     pool: int = 512
-    """Most neighbourhoods; they are drawn from the junctions of all cities."""
+    """Largest number of neighbourhoods, sampled from all cities."""
 
     def __post_init__(self) -> None:
-        if self.rule not in ("paper", "collect"):
-            raise ValueError(f"rule={self.rule!r}: choose 'paper' or 'collect'")
-        if self.observation not in ("one_hot", "symbols", "rendered"):
-            raise ValueError(f"observation={self.observation!r}: choose 'one_hot', 'symbols' or 'rendered'")
-        for field in ("num_junctions", "steps", "pool"):
-            if getattr(self, field) < 1:
-                raise ValueError(f"{field}={getattr(self, field)}: give at least 1")
-        if not self.cities and not self.graphs:
-            raise ValueError("cities=(): give the seed of at least one city, or name files in graphs")
-        if self.cities and min(self.cities) < 0:
-            raise ValueError(f"cities={self.cities}: give seeds from 0 on")
+        require_one_of(self, "rule", "observation")
+        require_at_least(self, num_junctions=1, steps=1, pool=1)
+        given = bool(self.cities or self.graphs)
+        require(given, "cities", self.cities, "give the seed of at least one city, or name files in graphs")
+        require(min(self.cities, default=0) >= 0, "cities", self.cities, "give seeds from 0 on")
 
     @property
     def neighbourhoods(self) -> Neighbourhoods:
-        """The pool that episodes draw from, on the CPU.
+        """The neighbourhoods that episodes draw from, on the CPU.
 
         Raises:
-            ValueError: ``graphs`` names what is no city graph, or no neighbourhood has ``num_junctions`` junctions.
+            ValueError: a file in ``graphs`` is no city graph, or no neighbourhood has ``num_junctions`` junctions.
         """
         return _pool(() if self.graphs else self.cities, self.graphs, self.num_junctions, self.pool)
 
     @property
     def spec(self) -> WorldSpec:
-        """Two symbols or two views side by side; what was seen first may be needed last."""
-        chance, oracle = _levels(self)
+        """Two symbols or two views side by side; the first observation may be needed at the last step."""
+        chance, oracle = _chance_and_oracle(self)
         edges = self.neighbourhoods.num_edges
-        side = STONES * PIXELS
+        side = SQUARES * PIXELS
         shown = {
             "one_hot": gymnasium.spaces.Box(0.0, 1.0, (2 * MAX_EDGES,), np.float32),
             "symbols": gymnasium.spaces.Box(0, MAX_EDGES, (1, 3), np.int64),
@@ -143,46 +136,35 @@ class StreetLearnConfig(WorldConfig):
         )
 
     def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> StreetLearn:
-        """The world, with ``batch_size`` rows."""
+        """Build the world with ``batch_size`` rows."""
         return StreetLearn(self, batch_size, seed=seed, device=device)
 
 
 class StreetLearnState(NamedTuple):
-    """Where the walkers of b rows are."""
+    """State of the world."""
 
-    neighbourhood: torch.Tensor
-    """long ``[b]``: row of the pool."""
-    symbols: torch.Tensor
-    """long ``[b, 60]``: the symbol of every directed edge."""
-    here: torch.Tensor
-    """long ``[b]``: the present edge."""
-    goal: torch.Tensor
-    """long ``[b]``: the edge to reach."""
-    before: torch.Tensor
-    """long ``[b]``: the edge before the last action; -1 at first."""
-    reached: torch.Tensor
-    """bool ``[b]``: the last action reached a goal; ``here`` and ``goal`` show the next task."""
-    collected: torch.Tensor
-    """float32 ``[b]``: goals so far."""
-    walked: torch.Tensor
-    """int32 ``[b, steps + 1]``: the edges it was on, step by step; -1 where it has not been yet."""
-    task: torch.Tensor
-    """int32 ``[b, steps + 1]``: goals reached until then, a change of which means that no move led there."""
-    tried: torch.Tensor
-    """bool ``[b, e, 3]``: moves whose end the walker knows, see ``explorer.py``."""
+    neighbourhood: torch.Tensor  # long [b]: row of the pool
+    symbols: torch.Tensor  # long [b, 60]: the symbol of every directed edge
+    here: torch.Tensor  # long [b]: the present edge
+    goal: torch.Tensor  # long [b]: the edge to reach
+    before: torch.Tensor  # long [b]: the edge before the last action; -1 at first
+    reached: torch.Tensor  # bool [b]: the last action reached a goal; here and goal show the next task
+    collected: torch.Tensor  # float32 [b]: goals so far
+    walked: torch.Tensor  # int32 [b, steps + 1]: the edges it was on, step by step; -1 where it has not been yet
+    task: torch.Tensor  # int32 [b, steps + 1]: goals reached until then, a change of which means that no move led there
+    tried: torch.Tensor  # bool [b, e, 3]: moves whose end the walker knows, see explorer.py
 
 
 class StreetLearn(TensorWorld[StreetLearnState]):
-    """Walks in neighbourhoods, as tables.
+    """The world of :class:`StreetLearnConfig`, computed by table look-ups.
 
-    ``truth``: the event "goal reached" is a step whose reward is 1 (a new goal is to be seen at once), "new goal" is
-    the first step of an episode. The interval is the step that shows what to do again on the present edge: behind the
-    one from which the walker came from here to the goal on the shortest way it has walked; where it never has, behind
-    the first one here, which shows what was tried. None where it has not been here, nor at the last observation, where
-    nothing is to be decided. The labels are what a walker who remembers everything knows: the symbols, as observations
-    name them, of the edges that the three moves from here lead to; the moves of the shortest known way to the goal; and
-    the symbols of edges from which the three moves lead to the goal (one of them each, forward may have several). All
-    are 0 where it knows none, the way also where it stands there, by the rule "collect".
+    ``truth``: the event "goal reached" is a step with reward 1 (the new goal is already visible), "new goal" the first
+    step of an episode. The interval is the step that shows what to do again on the present edge: the step after the
+    start of the shortest past path from here to the goal; without such a path, the step after the first visit here,
+    which shows a result. It is empty where the agent was never here before, and at the last observation. The labels are
+    what an agent with perfect memory knows: the symbols of the edges after the three moves from here; the length of the
+    shortest known path to the goal; and the symbols of edges from which each of the three moves leads to the goal
+    (forward may have several). Unknown labels are 0; so is the length on the goal, with the rule "collect".
     """
 
     def __init__(
@@ -191,13 +173,11 @@ class StreetLearn(TensorWorld[StreetLearnState]):
         super().__init__(config.spec, batch_size, seed=seed, device=device)
         self.config = config
         self.map = Neighbourhoods(*(table.to(self.device) for table in config.neighbourhoods))
-        self.views = rendered_views().to(self.device) if config.observation == "rendered" else None
+        self.views = draw_symbol_views().to(self.device) if config.observation == "rendered" else None
 
     def begin(self, batch_size: int) -> StreetLearnState:
-        """A neighbourhood, its symbols, a start and a goal."""
-        neighbourhood = torch.randint(
-            len(self.map.num_edges), (batch_size,), generator=self.generator, device=self.device
-        )
+        """Draw a neighbourhood, its symbols, a start and a goal."""
+        neighbourhood = self.draw_integers(len(self.map.num_edges), batch_size)
         symbols = torch.rand(batch_size, MAX_EDGES, generator=self.generator, device=self.device).argsort(1)
         here = self._draw(self.map.num_edges[neighbourhood])
         walked = torch.full((batch_size, self.config.steps + 1), -1, dtype=torch.int32, device=self.device)
@@ -216,10 +196,10 @@ class StreetLearn(TensorWorld[StreetLearnState]):
         )
 
     def advance(self, state: StreetLearnState, actions: torch.Tensor) -> Advance:
-        """Move, and draw the next task where a goal is reached."""
+        """Move, and draw the next goal where one is reached."""
         n = state.neighbourhood
         moved = self.map.move[n, state.here, actions.clamp(max=COLLECT - 1)]
-        # Drawn in all rows, so that what a row draws does not depend on how the others fare.
+        # Drawn in all rows, so that the draws of a row do not depend on other rows.
         if self.config.rule == "paper":
             reached = moved == state.goal
             here = torch.where(reached, self._draw(self.map.num_edges[n]), moved)
@@ -231,12 +211,12 @@ class StreetLearn(TensorWorld[StreetLearnState]):
         walked = state.walked.scatter(1, now, here[:, None].int())
         collected = state.collected + reached
         task = state.task.scatter(1, now, collected[:, None].int())
-        tried = note(state.tried, state.here, actions, moved)
+        tried = record_move(state.tried, state.here, actions, moved)
         moved_on = StreetLearnState(n, state.symbols, here, goal, state.here, reached, collected, walked, task, tried)
         return Advance(moved_on, reached.float(), torch.zeros_like(reached), collected)
 
     def observe(self, state: StreetLearnState) -> torch.Tensor:
-        """Symbols or views of the present edge and of the goal."""
+        """Return symbols or views of the present edge and of the goal."""
         edges = torch.stack((state.here, state.goal), 1)
         symbols = state.symbols.gather(1, edges)  # b 2
         if self.config.observation == "symbols":
@@ -251,66 +231,65 @@ class StreetLearn(TensorWorld[StreetLearnState]):
         )
 
     def plan(self, state: StreetLearnState) -> torch.Tensor:
-        """The first move of a shortest way to the goal; on the goal, collect."""
+        """Return the first move of a shortest path to the goal; on the goal, collect."""
         best = self.map.best[state.neighbourhood, state.here, state.goal].long()
         return torch.where(state.here == state.goal, COLLECT, best)
 
     def expert(self, name: str) -> torch.Tensor | None:
-        """A move of the oracle, ``explorer`` (explorer.py), ``replay`` (replay.py) or ``best mixture``.
+        """Return a move of the oracle, ``explorer`` (explorer.py), ``replay`` (replay.py) or ``best mixture``.
 
-        Where ``replay`` has nothing to say, its move is drawn from the best mixture of moves.
+        Where ``replay`` has no move, it is drawn from the best mixture of moves.
         """
         rule = self.config.rule
         if name == "explorer":
             state = self._present()
-            walk = explore(state.tried, self.map.move[state.neighbourhood], state.here, state.goal)
+            walk = choose_exploring_move(state.tried, self.map.move[state.neighbourhood], state.here, state.goal)
             return torch.where((state.here == state.goal) & (rule == "collect"), COLLECT, walk)
         if name == "replay":
             state = self._present()
-            rows = torch.arange(self.batch_size, device=self.device)
-            move = self.map.move[state.neighbourhood, state.here]
-            walk, any_way = walk_again(
-                *self._stretch(state, self._been_here(state)), state.walked, move, state.tried[rows, state.here]
-            )
-            walk = torch.where(any_way, walk, self._mixed("paper"))
+            move, tried = self.map.move[state.neighbourhood, state.here], state.tried[self.rows, state.here]
+            path = self._find_past_path(state, self._earlier_visits(state))
+            walk, found = choose_repeated_move(*path, state.walked, move, tried)
+            walk = torch.where(found, walk, self._sample_mixture("paper"))
             return torch.where((state.here == state.goal) & (rule == "collect"), COLLECT, walk)
         if name == "best mixture":
-            return self._mixed(rule)
+            return self._sample_mixture(rule)
         return super().expert(name)
 
     def look(self, state: StreetLearnState) -> Truth:
-        """Events, the step that shows what to do again, and where moves lead."""
+        """Return events, the step that shows what to do again, and where moves lead."""
         event = torch.where(state.reached, 0, torch.where(self.clock == 0, 1, -1))
-        here = self._been_here(state)
-        best, known = self._stretch(state, here)
+        here = self._earlier_visits(state)
+        best, known = self._find_past_path(state, here)
         shows = torch.where(known, best, here.long().argmax(1)) + 1
         depends = here.any(1) & ~self.over
         return Truth(
             event,
             torch.where(depends, shows, -1),
             torch.where(depends, shows + 1, -1),
-            torch.where(self.over[:, None], -1, self._knows(state)),
+            torch.where(self.over[:, None], -1, self._explorer_labels(state)),
         )
 
-    def _mixed(self, rule: Rule) -> torch.Tensor:
+    def _sample_mixture(self, rule: Rule) -> torch.Tensor:
         mixture = torch.tensor(BEST_MIXTURE[rule], device=self.device)
         return torch.multinomial(mixture, self.batch_size, replacement=True, generator=self.generator)
 
-    def _been_here(self, state: StreetLearnState) -> torch.Tensor:
-        """Past steps on the present edge, bool ``[b, steps + 1]``."""
+    def _earlier_visits(self, state: StreetLearnState) -> torch.Tensor:
+        """Return the past steps on the present edge, bool ``[b, steps + 1]``."""
         past = torch.arange(state.walked.shape[1], device=self.device) < self.clock[:, None]
         return (state.walked == state.here[:, None]) & past
 
-    def _stretch(self, state: StreetLearnState, visits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return stretch(state.walked, state.task, visits, self.clock, state.goal)
+    def _find_past_path(self, state: StreetLearnState, visits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return find_past_path(state.walked, state.task, visits, self.clock, state.goal)
 
-    def _knows(self, state: StreetLearnState) -> torch.Tensor:
-        """Where the moves from here lead, how far the goal is, and from where the moves lead there, ``[b, 7]``."""
+    def _explorer_labels(self, state: StreetLearnState) -> torch.Tensor:
+        """Return where moves from here lead, the distance to the goal, and edges from which moves lead there, ``[b,
+        7]``.
+        """
         move, tried = self.map.move[state.neighbourhood], state.tried
-        rows = torch.arange(len(move), device=move.device)
-        there = state.symbols.gather(1, move[rows, state.here]) + 1
-        led = torch.where(tried[rows, state.here], there, 0)
-        way = known_way(tried, move, state.goal)[rows, state.here]
+        there = state.symbols.gather(1, move[self.rows, state.here]) + 1
+        led = torch.where(tried[self.rows, state.here], there, 0)
+        way = known_distance(tried, move, state.goal)[self.rows, state.here]
         way = torch.where(way <= MAX_EDGES, way, 0).long()[:, None]
         leads = tried & (move == state.goal[:, None, None])  # b e 3
         back = state.symbols.gather(1, leads.byte().argmax(1)) + 1
@@ -325,16 +304,16 @@ class StreetLearn(TensorWorld[StreetLearnState]):
         return other + (other >= here)
 
 
-def rendered_views() -> torch.Tensor:
-    """The view of every symbol, uint8 ``[60, y, x, c]``: mosaics of random colours, no two alike."""
-    stones = np.random.default_rng(MAX_EDGES).integers(0, 256, (MAX_EDGES, STONES, STONES, 3), dtype=np.uint8)
+def draw_symbol_views() -> torch.Tensor:
+    """Draw the view of every symbol, uint8 ``[60, y, x, c]``: different mosaics of random colours."""
+    stones = np.random.default_rng(MAX_EDGES).integers(0, 256, (MAX_EDGES, SQUARES, SQUARES, 3), dtype=np.uint8)
     return torch.from_numpy(stones.repeat(PIXELS, 1).repeat(PIXELS, 2))
 
 
 def expected_goals(pool: Neighbourhoods, rule: Rule, steps: int, policy: tuple[float, ...] | None = None) -> float:
-    """Expected score of an episode, exactly.
+    """Return the expected score of an episode, exactly.
 
-    With V_k(s, g) the goals still to come when k steps are left, the walker on edge s and the goal g, s' = move(s, a),
+    With V_k(s, g) the expected number of goals in the last k steps from edge s with goal g, and s' = move(s, a),
 
         paper      V_k(s, g) = E_a[ 1 + mean_{s'' != g''} V_{k-1}(s'', g'')  where s' = g,  else V_{k-1}(s', g) ]
         collect    V_k(s, g) = E_a[ V_{k-1}(s', g) ]  over the moves; on collect
@@ -346,14 +325,14 @@ def expected_goals(pool: Neighbourhoods, rule: Rule, steps: int, policy: tuple[f
         pool: the neighbourhoods, all equally likely.
         rule: see :class:`StreetLearnConfig`.
         steps: actions of an episode.
-        policy: probability of every action, the same everywhere; None walks the shortest ways.
+        policy: probability of every action, the same everywhere; None takes shortest paths.
     """
     p, e = pool.place.shape
     real = torch.arange(e) < pool.num_edges[:, None]
     fresh = real[:, :, None] & real[:, None, :] & ~torch.eye(e, dtype=torch.bool)
     by_goal = fresh / fresh.sum(2, keepdim=True).clamp(min=1)  # of a new goal, from each start
     by_task = fresh / fresh.sum((1, 2), keepdim=True)  # of a new start and goal
-    walked = _walker(pool, policy)
+    walked = _expected_next_value(pool, policy)
 
     value = torch.zeros(p, e, e)
     for _ in range(steps):
@@ -370,8 +349,10 @@ def expected_goals(pool: Neighbourhoods, rule: Rule, steps: int, policy: tuple[f
     return float((value * by_task).sum((1, 2)).double().mean())
 
 
-def _walker(pool: Neighbourhoods, policy: tuple[float, ...] | None) -> Callable[[torch.Tensor], torch.Tensor]:
-    """From V(s, g) to the sum over moves a of probability(a) V(move(s, a), g)."""
+def _expected_next_value(
+    pool: Neighbourhoods, policy: tuple[float, ...] | None
+) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return the function from V(s, g) to the sum over moves a of probability(a) V(move(s, a), g)."""
     p, e = pool.place.shape
     if policy is None:
         after = pool.move.gather(2, pool.best.long())  # p s g
@@ -383,13 +364,13 @@ def _walker(pool: Neighbourhoods, policy: tuple[float, ...] | None) -> Callable[
 
 @lru_cache(maxsize=8)
 def _pool(cities: tuple[int, ...], graphs: tuple[str, ...], num_junctions: int, limit: int) -> Neighbourhoods:
-    maps = [read_gexf(path) for path in graphs] or [grow_city(seed) for seed in cities]
-    return cut_neighbourhoods(maps, num_junctions, limit)
+    maps = [read_gexf(path) for path in graphs] or [generate_city(seed) for seed in cities]
+    return sample_neighbourhoods(maps, num_junctions, limit)
 
 
 @lru_cache(maxsize=32)
-def _levels(config: StreetLearnConfig) -> tuple[float, float]:
-    """Chance and oracle."""
+def _chance_and_oracle(config: StreetLearnConfig) -> tuple[float, float]:
+    """Return the scores of chance and of the oracle."""
     actions = 4 if config.rule == "collect" else 3
     pool = config.neighbourhoods
     chance = expected_goals(pool, config.rule, config.steps, (1 / actions,) * actions)

@@ -1,1 +1,1 @@
-"""A table seen from above, a hand that moves, grips and lets go: what was shown at the start decides what is right."""
+"""Tasks of a robot hand on a table, in which something shown at the start determines the right action."""

@@ -1,12 +1,12 @@
-"""Shown, then covered: lift the cup under which the named ball is.
+"""Covered objects: remember where coloured balls were, and lift the cup over the named one.
 
-``num_cups`` balls of different colours lie around the middle of the table for ``show_steps`` steps; then every one is
-under a cup, and all cups look the same. ``delay`` steps later the hand is free (table.py), and only then a sentence
-says which ball is wanted: "lift the cup over the red ball". A hand that is closed over a cup lifts it, which ends the
-episode, with reward 1 for the right one.
+``num_cups`` balls of different colours are visible around the middle of the table for ``show_steps`` steps; then each
+is covered by a cup, and all cups look the same. After ``delay`` more steps the hand is unlocked (table.py), and only
+then a sentence names a ball: "lift the cup over the red ball". A hand that closes over a cup lifts it, which ends the
+episode, with reward 1 for the right cup.
 
-Memory: which colour is where, log2(num_cups!) bits, until the question comes. Chance: places of colours are drawn
-independently of all else, so who does not know them any more is right with probability ``1 / num_cups`` at best.
+Memory: the colour at every place, log2(num_cups!) bits, until the sentence. Chance: colours are placed independently of
+everything else, so a policy that has forgotten them is right with probability at most ``1 / num_cups``.
 
 Source: ours; a tabletop form of the shell game, and of the object permanence of Lampinen et al. 2021.
 """
@@ -27,9 +27,9 @@ from recollect.tasks.worlds.tabletop.table import (
     Shapes,
     Tabletop,
     TabletopConfig,
-    around,
-    colours_of,
-    sentence,
+    colour_table,
+    encode_sentence,
+    points_on_circle,
 )
 
 WORDS = ("", "watch", "lift", "the", "cup", "over", "ball", *COLOURS)
@@ -44,21 +44,21 @@ class CoveredObjectsConfig(TabletopConfig):
     """Lift the cup that covers a ball of the named colour."""
 
     num_cups: int = 3
-    """Balls, and cups over them."""
+    """Number of balls and cups."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require_around("num_cups")
+        self.require_object_count("num_cups")
 
     @property
-    def ways(self) -> int:
-        """To the cup."""
+    def num_targets(self) -> int:
+        """One: the cup."""
         return 1
 
     @property
     def spec(self) -> WorldSpec:
-        """A picture, seven words and the hand's state; dx, dy and grip."""
-        return self.spec_of(
+        """An image, seven words and the hand's state; dx, dy and grip."""
+        return self.build_spec(
             WORDS,
             7,
             events=("balls", "cups", "question"),
@@ -68,46 +68,41 @@ class CoveredObjectsConfig(TabletopConfig):
         )
 
     def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> CoveredObjects:
-        """The world, with ``batch_size`` rows."""
+        """Build the world with ``batch_size`` rows."""
         return CoveredObjects(self, batch_size, seed=seed, device=device)
 
 
 class CoveredState(NamedTuple):
-    """What a row of the world is."""
+    """State of the world."""
 
-    hand: Hand
-    """Where it is."""
-    places: torch.Tensor
-    """float ``[b, cups, 2]``."""
-    colours: torch.Tensor
-    """long ``[b, cups]``: colour of the ball at every place."""
-    asked: torch.Tensor
-    """long ``[b]``: colour that is asked for."""
-    lifted: torch.Tensor
-    """long ``[b]``: the cup that was lifted; -1 for none."""
+    hand: Hand  # Where it is
+    places: torch.Tensor  # float [b, cups, 2]
+    colours: torch.Tensor  # long [b, cups]: colour of the ball at every place
+    asked: torch.Tensor  # long [b]: colour that is asked for
+    lifted: torch.Tensor  # long [b]: the cup that was lifted; -1 for none
 
 
 class CoveredObjects(Tabletop[CoveredState]):
-    """The world of :class:`CoveredObjectsConfig`; the rules stand at the top of this file."""
+    """The world of :class:`CoveredObjectsConfig`; the rules are at the top of this file."""
 
     def __init__(
         self, config: CoveredObjectsConfig, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu"
     ) -> None:
         super().__init__(config, batch_size, seed=seed, device=device)
         self.config = config
-        self.middles = around(config.num_cups, 0.6)
+        self.middles = points_on_circle(config.num_cups, 0.6)
         names = tuple(COLOURS)[: config.num_cups]
-        self.colours = colours_of(names, self.device)
-        told = [sentence(("lift", "the", "cup", "over", "the", name, "ball"), WORDS, 7) for name in names]
-        self.sentences = torch.tensor([*told, sentence(("watch",), WORDS, 7)], device=self.device)
+        self.colours = colour_table(names, self.device)
+        told = [encode_sentence(("lift", "the", "cup", "over", "the", name, "ball"), WORDS, 7) for name in names]
+        self.sentences = torch.tensor([*told, encode_sentence(("watch",), WORDS, 7)], device=self.device)
 
     def begin(self, batch_size: int) -> CoveredState:
-        """Places, colours and question drawn anew."""
-        asked = torch.randint(self.config.num_cups, (batch_size,), generator=self.generator, device=self.device)
+        """Return episodes with new random places, colours and requests."""
+        asked = self.draw_integers(self.config.num_cups, batch_size)
         return CoveredState(
             self.begin_hand(batch_size),
-            self.scatter(batch_size, self.middles),
-            self.shuffled(batch_size, self.config.num_cups),
+            self.jitter(batch_size, self.middles),
+            self.random_orders(batch_size, self.config.num_cups),
             asked,
             torch.full_like(asked, -1),
         )
@@ -118,35 +113,34 @@ class CoveredObjects(Tabletop[CoveredState]):
         distance = (state.places - hand.place[:, None]).norm(dim=2)
         lifts = hand.closed & (distance.amin(1) < REACH)
         lifted = torch.where(lifts, distance.argmin(1), -1)
-        score = (lifted == self._right(state)).float()
+        score = (lifted == self._right_cup(state)).float()
         return Advance(state._replace(hand=hand, lifted=lifted), score, lifts, score)
 
     def observe(self, state: CoveredState) -> dict[str, torch.Tensor]:
-        """Balls, cups and the hand; the sentence."""
+        """Return the image, the sentence and the hand's state."""
         b, cups = state.places.shape[:2]
         lifted = torch.arange(cups, device=self.device) == state.lifted[:, None]
-        covered = ~self.is_shown[:, None] & ~lifted  # no ball is drawn there: soft edges would shine out
+        covered = ~self.is_shown[:, None] & ~lifted  # draw no ball under a cup: its soft edges would be visible
         cup = torch.tensor(CUP_COLOUR, device=self.device).expand(b, cups, 3)
         things = [
             Shapes("disc", BALL, state.places, self.colours[state.colours], ~covered),
             Shapes("disc", CUP, state.places, cup, covered),
         ]
         told = torch.where(self.is_free, state.asked, self.config.num_cups)
-        image = self.paint(state.hand, things)
-        return {"image": image, "language": self.sentences[told], "state": self.state_of(state.hand)}
+        image = self.draw(state.hand, things)
+        return {"image": image, "language": self.sentences[told], "state": self.hand_state(state.hand)}
 
     def plan(self, state: CoveredState) -> torch.Tensor:
-        """To the right cup, and lift it."""
-        rows = torch.arange(len(state.asked), device=self.device)
-        return self.press(state.hand, state.places[rows, self._right(state)])
+        """Go to the right cup and lift it."""
+        return self.press_action(state.hand, state.places[self.rows, self._right_cup(state)])
 
     def look(self, state: CoveredState) -> Truth:
-        """Where to go depends on what was to be seen without cups; the label is which colour is where."""
+        """The movement depends on the steps without cups; the label is the order of the colours."""
         decides = self.is_free & ~self.over
         event = torch.where(self.is_shown, 0, torch.where(self.is_free, 2, 1))
         label = torch.where(~self.is_shown & ~self.over, arrangement_number(state.colours), -1)
         return Truth(event, torch.where(decides, 0, -1), torch.where(decides, self.config.show_steps, -1), label)
 
-    def _right(self, state: CoveredState) -> torch.Tensor:
-        """Over the ball that is asked for, long ``[b]``."""
+    def _right_cup(self, state: CoveredState) -> torch.Tensor:
+        """Return the cup over the requested ball, long ``[b]``."""
         return (state.colours == state.asked[:, None]).long().argmax(1)
