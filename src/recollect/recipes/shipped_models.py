@@ -41,7 +41,7 @@ def _rows() -> list[Run]:
         _catch("catch-adaptive"),
         _cartpole("cartpole-lstm"),
         _shorter(_row_of("shape-activities-ttm", "ttm-video", "ttm-transformer-16"), 400),
-        _row_of("goal-shown-once-ttm", "ttm-robots", "ttm-goal-shown-once-lite"),
+        _shorter(_row_of("goal-shown-once-ttm", "ttm-robots", "ttm-goal-shown-once-lite"), 40),
     ]
 
 
