@@ -112,3 +112,28 @@ def test_nbytes_counts_every_leaf_and_views_in_full():
     assert trees.nbytes(make()) == 3 * 8 + 3 * 2 * 4 * 4 + 3 * 5 * 4
     assert trees.nbytes((torch.zeros(1, 5).expand(3, 5),)) == 3 * 5 * 4
     assert trees.nbytes((torch.zeros(3, 0),)) == 0
+
+
+class Packed(NamedTuple):
+    counter: Tensor
+    nothing: Tensor
+    flag: Tensor
+    hidden: Outer
+
+
+def test_bytes_of_rows_are_exact_for_every_dtype():
+    state = Packed(
+        torch.tensor([2**40 + 1, -3, 0]),
+        torch.zeros(3, 0),
+        torch.tensor([True, False, True]),
+        make(dtype=torch.bfloat16),
+    )
+    content = trees.to_bytes(state)
+    assert content.dtype == torch.uint8 and content.shape == (3, trees.nbytes(state) // 3)
+    padded = torch.nn.functional.pad(content, (0, 5), value=7)
+    for rows in (slice(None), slice(1, 2)):  # one row is contiguous at any place
+        back = trees.from_bytes(padded[rows], state)
+        for leaf, old in zip(trees.leaves(back), trees.leaves(trees.take_rows(state, rows)), strict=True):
+            assert leaf.dtype == old.dtype and torch.equal(leaf, old)
+    state.hidden.hidden[0, 0] = torch.nan
+    assert trees.from_bytes(trees.to_bytes(state), state).hidden.hidden[0, 0].isnan()

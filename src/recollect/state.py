@@ -106,3 +106,31 @@ def nbytes(state: Any) -> int:
 def batch_size(state: Any) -> int:
     """Return the number of rows, the leading axis of every leaf."""
     return leaves(state)[0].shape[0]
+
+
+def to_bytes(state: Any) -> torch.Tensor:
+    """Return the bytes of every row, uint8 ``[b, n]``, exact for any dtype: for programs that store one array per row.
+
+    See :func:`from_bytes`.
+    """
+    rows = batch_size(state)
+    parts = [leaf.detach().contiguous().flatten().view(torch.uint8) for leaf in leaves(state)]
+    return torch.cat([part.reshape(rows, len(part) // max(rows, 1)) for part in parts], 1)
+
+
+def from_bytes(content: torch.Tensor, like: S) -> S:
+    """Return the state whose bytes :func:`to_bytes` gave; bytes behind them are ignored.
+
+    Args:
+        content: uint8 ``[b, n]``.
+        like: a state of the same core, of any batch size.
+    """
+    begin = 0
+
+    def read(leaf: torch.Tensor) -> torch.Tensor:
+        nonlocal begin
+        end = begin + leaf[:1].numel() * leaf.element_size()
+        part, begin = content[:, begin:end].flatten().clone(), end
+        return part.view(leaf.dtype).reshape(len(content), *leaf.shape[1:])
+
+    return map_state(read, like)

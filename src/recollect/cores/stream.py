@@ -203,9 +203,13 @@ class Stream:
             if given is not None and given.device != self.like.device:
                 raise ValueError(f"{name}: on {given.device}, this stream is on {self.like.device}: move one")
 
+    def has_changed_weights(self) -> bool:
+        """Return whether the core's weights have changed since the stream was made: then it needs a successor."""
+        return self._changes.any()
+
     def check_weights(self) -> None:
         """Raise ``ValueError`` if the core's weights have changed since the stream was made."""
-        if self._changes.any():
+        if self.has_changed_weights():
             raise ValueError(
                 f"the weights of this {type(self.core).__name__} have changed since its stream was made: "
                 "make a new stream, core.stream(batch_size)"
