@@ -5,12 +5,15 @@
     core = HierarchicalChunkMemoryConfig(dim=128).build(input_dim=32)
     outputs, state = core(inputs, core.initial_state(8), is_first)
 
+    model = recollect.load("runs/mine")
+
 What the rooms ``cores`` and ``agents`` export is exported here too. It is imported when it is first used, so that
 ``import recollect``, the command line's help and the pytest plugin do not wait for torch.
 """
 
 import importlib
 import importlib.util
+from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +23,8 @@ if TYPE_CHECKING:  # what __getattr__ does, for editors
     from recollect import state as state
     from recollect.agents import *
     from recollect.cores import *
+
+    load: Callable[..., Any]  # recollect.training.load_model; the rooms below training import this file
 
 __version__ = "0.1.0"
 _ROOMS = ("cores", "agents")
@@ -37,7 +42,9 @@ if not TYPE_CHECKING:  # an editor would take every name for one of these
 
     def __getattr__(name: str) -> Any:
         if name == "__all__":
-            return sorted(["state", *(name for room in _ROOMS for name in _exports(room))])
+            return sorted(["load", "state", *(name for room in _ROOMS for name in _exports(room))])
+        if name == "load":
+            return importlib.import_module(f"{__name__}.training.saved_models").load_model
         if not name.startswith("_"):
             if importlib.util.find_spec(f"{__name__}.{name}"):
                 return importlib.import_module(f"{__name__}.{name}")

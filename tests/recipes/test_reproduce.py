@@ -17,7 +17,7 @@ from recollect.runs.provenance import environment
 from recollect.runs.random_states import seed_everything
 from recollect.tasks import IMDB, Recall
 from recollect.training import FRESH_SEED, REGISTRY, FitConfig, OptimizerConfig, SupervisedConfig
-from recollect.training.saved_run import load_model
+from recollect.training.saved_models import load_model
 from recollect.training.streams.supervised import SupervisedTrainer
 
 reproducing = sys.modules[reproduce.__module__]

@@ -11,7 +11,7 @@ from recollect.cores.tlb import TemporalLatentBottleneckConfig
 from recollect.encoders.config import TransformerConfig, TwoWayTLBConfig
 from recollect.tasks import Arrays, ListOps
 from recollect.training import ClassificationConfig, FitConfig, OptimizerConfig, PretrainingConfig, evaluate_run, fit
-from recollect.training.saved_run import load_model
+from recollect.training.saved_models import load_model
 
 TASK = ListOps(min_length=5, max_length=20, train_rows=60, validation_rows=20, test_rows=20)
 TLB = TwoWayTLBConfig(

@@ -170,12 +170,12 @@ class ActivityDetector(SavedModel):
         }
 
     @classmethod
-    def from_description(cls, description: Mapping[str, Any]) -> "ActivityDetector":
+    def from_description(cls, description: Mapping[str, Any], *, trust: bool = False) -> "ActivityDetector":
         """See :meth:`SavedModel.from_description`."""
         shape = description["frame_shape"]
         return cls(
-            from_json(description["agent"], ActivityDetectorConfig, REGISTRY),
-            from_json(description["core"], CoreConfig, REGISTRY),
+            from_json(description["agent"], ActivityDetectorConfig, REGISTRY, trust=trust),
+            from_json(description["core"], CoreConfig, REGISTRY, trust=trust),
             class_names=tuple(description["class_names"]),
             frame_shape=None if shape is None else tuple(shape),
             feature_dim=description["feature_dim"],

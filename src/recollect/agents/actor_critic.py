@@ -289,11 +289,11 @@ class ActorCritic(SavedModel):
         }
 
     @classmethod
-    def from_description(cls, description: Mapping[str, Any]) -> "ActorCritic":
+    def from_description(cls, description: Mapping[str, Any], *, trust: bool = False) -> "ActorCritic":
         """See :meth:`SavedModel.from_description`."""
         return cls(
-            from_json(description["agent"], ActorCriticConfig, REGISTRY),
-            from_json(description["core"], CoreConfig, REGISTRY),
+            from_json(description["agent"], ActorCriticConfig, REGISTRY, trust=trust),
+            from_json(description["core"], CoreConfig, REGISTRY, trust=trust),
             space_from_json(description["observation_space"]),
             space_from_json(description["action_space"]),
             num_labels=description.get("num_labels", 0),

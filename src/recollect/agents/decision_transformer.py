@@ -20,6 +20,7 @@ and all of it is read again at each step; with C / 2 that happens every C / 2 st
 tokens. Initial weights are those of our layers.
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -32,7 +33,10 @@ from recollect.agents.config import DecisionTransformerConfig
 from recollect.agents.contract import ActorInputs
 from recollect.agents.encoders import ObservationEncoder
 from recollect.agents.policies import ACTION_MASK, Distribution, has_action_mask, mask_logits, policy_for
-from recollect.config import require
+from recollect.agents.registry import REGISTRY
+from recollect.agents.saved_model import SavedModel
+from recollect.agents.spaces import space_from_json, space_to_json
+from recollect.config import from_json, require, to_json
 from recollect.cores.config import CoreConfig
 from recollect.cores.stream import outside_inference_mode
 from recollect.state import put_rows
@@ -40,7 +44,7 @@ from recollect.state import put_rows
 TOKENS = 3  # tokens per step: return-to-go, observation, action
 
 
-class DecisionTransformer(nn.Module):
+class DecisionTransformer(SavedModel):
     """Returns-to-go, observations and actions -> core -> policy. Made by :meth:`DecisionTransformerConfig.build`."""
 
     feature_dim = 0
@@ -143,6 +147,25 @@ class DecisionTransformer(nn.Module):
     def stream(self, batch_size: int) -> "DecisionStream":
         """Return a stream for play, with the present weights."""
         return DecisionStream(self, batch_size)
+
+    def describe(self) -> dict[str, Any]:
+        """Return everything but the weights, as JSON data."""
+        return {
+            "agent": to_json(self.config, REGISTRY),
+            "core": to_json(self.core_config, REGISTRY),
+            "observation_space": space_to_json(self.observation_space),
+            "action_space": space_to_json(self.action_space),
+        }
+
+    @classmethod
+    def from_description(cls, description: Mapping[str, Any], *, trust: bool = False) -> "DecisionTransformer":
+        """See :meth:`SavedModel.from_description`."""
+        return cls(
+            from_json(description["agent"], DecisionTransformerConfig, REGISTRY, trust=trust),
+            from_json(description["core"], CoreConfig, REGISTRY, trust=trust),
+            space_from_json(description["observation_space"]),
+            space_from_json(description["action_space"]),
+        )
 
 
 class DecisionState(NamedTuple):

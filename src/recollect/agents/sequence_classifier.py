@@ -220,11 +220,11 @@ class SequenceClassifier(SavedModel):
         }
 
     @classmethod
-    def from_description(cls, description: Mapping[str, Any]) -> "SequenceClassifier":
+    def from_description(cls, description: Mapping[str, Any], *, trust: bool = False) -> "SequenceClassifier":
         """See :meth:`SavedModel.from_description`."""
         return cls(
-            from_json(description["agent"], SequenceClassifierConfig, REGISTRY),
-            from_json(description["encoder"], EncoderConfig, REGISTRY),
+            from_json(description["agent"], SequenceClassifierConfig, REGISTRY, trust=trust),
+            from_json(description["encoder"], EncoderConfig, REGISTRY, trust=trust),
             restores=description["restores"],
             **{name: description[name] for name in SIZES},
         )

@@ -196,11 +196,11 @@ class SequenceModel(SavedModel):
         }
 
     @classmethod
-    def from_description(cls, description: Mapping[str, Any]) -> "SequenceModel":
+    def from_description(cls, description: Mapping[str, Any], *, trust: bool = False) -> "SequenceModel":
         """See :meth:`SavedModel.from_description`."""
         return cls(
-            from_json(description["agent"], SequenceModelConfig, REGISTRY),
-            from_json(description["core"], CoreConfig, REGISTRY),
+            from_json(description["agent"], SequenceModelConfig, REGISTRY, trust=trust),
+            from_json(description["core"], CoreConfig, REGISTRY, trust=trust),
             num_classes=description["num_classes"],
             vocabulary=description["vocabulary"],
             input_dim=description["input_dim"],

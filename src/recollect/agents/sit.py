@@ -83,10 +83,10 @@ class SiT(SavedModel):
         return {"agent": agent, "encoder": encoder, **self.task}
 
     @classmethod
-    def from_description(cls, description: Mapping[str, Any]) -> "SiT":
+    def from_description(cls, description: Mapping[str, Any], *, trust: bool = False) -> "SiT":
         """See :meth:`SavedModel.from_description`."""
         return cls(
-            from_json(description["agent"], SiTConfig, REGISTRY),
-            from_json(description["encoder"], EncoderConfig, REGISTRY),
+            from_json(description["agent"], SiTConfig, REGISTRY, trust=trust),
+            from_json(description["encoder"], EncoderConfig, REGISTRY, trust=trust),
             **{name: description[name] for name in ("input_dim", "length")},
         )

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from recollect.config import require
 from recollect.lazy import LazyModule, np
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ else:
 
 LARGEST_GRID = 16  # longest side of an integer Box that is a grid of symbols; a larger one is an image
 SMALLEST_SIDE = 8  # shortest side of an image
+MOST_NUMBERS = 1 << 26  # in a Box that is read from a file
 
 
 def parts(space: spaces.Space[Any], name: str = "") -> Iterator[tuple[str, spaces.Space[Any]]]:
@@ -91,7 +94,7 @@ def space_from_json(data: Mapping[str, Any]) -> spaces.Space[Any]:
     """Return the space that :func:`space_to_json` wrote.
 
     Raises:
-        ValueError: an unknown kind.
+        ValueError: an unknown kind, or a Box of more numbers than an observation has.
     """
     match data["kind"]:
         case "Discrete":
@@ -102,6 +105,8 @@ def space_from_json(data: Mapping[str, Any]) -> spaces.Space[Any]:
             return spaces.MultiBinary(data["n"])
         case "Box":
             shape, dtype = tuple(data["shape"]), np.dtype(data["dtype"])
+            require(math.prod(shape) <= MOST_NUMBERS, "shape", shape, f"give at most {MOST_NUMBERS} numbers")
+            require(dtype.kind in "fiub", "dtype", data["dtype"], "give numbers")
             low, high = (_array(data[name], shape, dtype) for name in ("low", "high"))
             return spaces.Box(low, high, shape, dtype.type)
         case "Dict":

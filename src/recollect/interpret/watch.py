@@ -26,7 +26,7 @@ from recollect.config import require
 from recollect.files import new_file, path_errors
 from recollect.interpret.watch_picture import Painter
 from recollect.tasks.videos.video_files import Frame, VideoReader, VideoWriter, require_video_path
-from recollect.training.saved_run import load_model
+from recollect.training.saved_models import load_model
 
 SLACK = 0.1  # how far below the threshold a probability may fall before its activity ends
 CAMERA_RATE = 25.0  # frames per second of an annotated video whose source has no rate

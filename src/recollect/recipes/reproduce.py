@@ -52,7 +52,7 @@ from recollect.tasks import GymnasiumConfig
 from recollect.training import REGISTRY, DetectionConfig, TrainerConfig, fresh_seed
 from recollect.training.devices import choose_device
 from recollect.training.loop import Outcome, fit
-from recollect.training.saved_run import load_model
+from recollect.training.saved_models import load_model
 from recollect.training.training_aids import all_training_aids
 
 FINAL_SAMPLES = 512

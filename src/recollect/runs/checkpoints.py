@@ -2,7 +2,8 @@
 
     checkpoint/
       step-000000200/
-        weights.safetensors     the agent, to be loaded by other programs too
+        weights.safetensors     the agent
+        config.json, spec.json  with the weights a model folder, which needs no task or trainer (agents/saved_model.py)
         training.safetensors    optimiser, random states, memory carried between unrolls
         progress.json           step, counters, config of the run
         manifest.json           sha256 of every other file; written last, it marks the checkpoint as complete
@@ -20,6 +21,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import safetensors.torch
@@ -27,6 +29,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from recollect import files
+from recollect.agents.saved_model import CONFIG, SPEC, independent_copies
 from recollect.runs.errors import RunError
 
 WEIGHTS, TRAINING, PROGRESS, MANIFEST = "weights.safetensors", "training.safetensors", "progress.json", "manifest.json"
@@ -42,6 +45,8 @@ class Checkpoint(NamedTuple):
     """All other tensors that the run needs to continue."""
     progress: Mapping[str, Any]
     """JSON data; ``progress["step"]`` is the number of finished steps."""
+    model: Mapping[str, str] = MappingProxyType({})
+    """Texts of config.json and spec.json; empty where it was read, or is of an older version."""
 
 
 def write(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
@@ -56,9 +61,10 @@ def write(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
     step = checkpoint.progress["step"]
     target = folder / f"step-{step:09d}"
     contents = {
-        WEIGHTS: safetensors.torch.save(_plain(checkpoint.weights)),
-        TRAINING: safetensors.torch.save(_plain(checkpoint.training)),
+        WEIGHTS: safetensors.torch.save(independent_copies(checkpoint.weights)),
+        TRAINING: safetensors.torch.save(independent_copies(checkpoint.training)),
         PROGRESS: (json.dumps(checkpoint.progress, indent=2) + "\n").encode(),
+        **{name: text.encode() for name, text in checkpoint.model.items()},
     }
     manifest = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     if _has_contents(target, manifest):  # the run resumed here and stopped before its next step
@@ -133,7 +139,10 @@ def find_defect(path: Path) -> str | None:
     """Return why a checkpoint is torn, or None for a complete one."""
     try:
         manifest = json.loads((path / MANIFEST).read_text())
-        for name in (WEIGHTS, TRAINING, PROGRESS):
+        older = [name for name in (CONFIG, SPEC) if name not in manifest]  # which had no such files
+        for name in (WEIGHTS, TRAINING, PROGRESS, CONFIG, SPEC):
+            if name in older:
+                continue
             if hashlib.sha256((path / name).read_bytes()).hexdigest() != manifest.get(name):
                 return f"{name} does not agree with its checksum"
     except FileNotFoundError as error:
@@ -194,8 +203,3 @@ def _tensors(path: Path) -> dict[str, Tensor]:
         return safetensors.torch.load_file(path)
     except SafetensorError as error:
         raise ValueError(f"{path} holds no tensors ({error}): remove {path.parent} to use the one before it") from None
-
-
-def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    # safetensors does not accept shared or strided storage; a copy has neither.
-    return {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}

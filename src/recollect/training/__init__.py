@@ -35,9 +35,9 @@ from recollect.training.trainers import REGISTRY, TRAINERS, find_trainer
 if TYPE_CHECKING:
     from recollect.training.loop import Outcome as Outcome
     from recollect.training.loop import fit as fit
+    from recollect.training.saved_models import load_model as load_model
     from recollect.training.saved_run import evaluate_run as evaluate_run
     from recollect.training.saved_run import load_config as load_config
-    from recollect.training.saved_run import load_model as load_model
     from recollect.training.saved_run import record_run as record_run
     from recollect.training.trainer import Trainer as Trainer
 
@@ -49,7 +49,7 @@ __getattr__ = attach(
         "evaluate_run": "saved_run",
         "fit": "loop",
         "load_config": "saved_run",
-        "load_model": "saved_run",
+        "load_model": "saved_models",
         "record_run": "saved_run",
     },
 )

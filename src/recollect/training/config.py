@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_type_hints
 
-from recollect.config import CheckedConfig, require, require_one_of, require_types
+from recollect.agents.model_spec import ModelSpec
+from recollect.config import CheckedConfig, require, require_one_of, require_types, to_json
 from recollect.lazy import torch
+from recollect.tasks import TASKS
 from recollect.tasks.streams.contract import StreamTask
 from recollect.tasks.worlds.contract import WorldConfig
 
@@ -187,6 +189,16 @@ class TrainerConfig(CheckedConfig, ABC):
         """Stream task, or config of the world."""
         return getattr(self, self.task_field)
 
+    @property
+    def model_spec(self) -> ModelSpec:
+        """Names and units of the model, for its folder."""
+        kind = str(to_json(self.trained_on, TASKS)["kind"])
+        return ModelSpec(title=self.title, task=kind, teacher=self.teacher_description, **self._model_names())
+
+    def _model_names(self) -> Mapping[str, Any]:
+        """Return the fields of a :class:`ModelSpec` that the task knows."""
+        return {}
+
     @classmethod
     def task_class(cls) -> type:
         """Return the class of the tasks that it can be trained on."""
@@ -294,6 +306,9 @@ class StreamConfig(TrainerConfig):
         where = self.task.scored_on(final=True) if task is None else task
         return self.score(model, where, samples, seed, self.batch_size if batch_size is None else batch_size)
 
+    def _model_names(self) -> Mapping[str, Any]:
+        return self.task.model_names()
+
     @abstractmethod
     def score(self, model: Any, task: Any, samples: int, seed: int, batch_size: int) -> Score:
         """Score a model on rows of a task."""
@@ -347,6 +362,10 @@ class ActingConfig(TrainerConfig):
     def title(self) -> str:
         """World and core."""
         return f"{self.world.title} · {type(self.core).__name__.removesuffix('Config')}"
+
+    def _model_names(self) -> Mapping[str, Any]:
+        spec = self.world.spec
+        return {"action_names": spec.action_names, "words": spec.words}
 
     def is_greedy(self, greedy: bool | None) -> bool:
         """Return ``greedy``, or where it is None whether the run's own evaluations take the likeliest action."""

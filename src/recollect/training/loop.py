@@ -7,6 +7,7 @@ interrupted (same machine, versions and number of threads): a checkpoint holds e
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from time import perf_counter, process_time
@@ -16,6 +17,7 @@ from rich.console import Console
 from torch import nn
 
 from recollect import machine
+from recollect.agents.saved_model import SavedModel
 from recollect.config import from_json, require, to_json, upgrade_json
 from recollect.ops.allocation import keep_freed_memory
 from recollect.runs import checkpoints
@@ -145,6 +147,7 @@ class Fit:
             if not (resume and _has_checkpoint(self.directory)):
                 with _setup_errors():
                     self.trainer.check_data()
+            self.model_spec = config.model_spec
             # Nothing is written before trainer, world and data exist, so that wrong settings leave no directory behind.
             note = None if start is None else start.note()
             self.directory.open(self.description, resume=resume, upgrade=_upgrade, note=note)
@@ -240,8 +243,20 @@ class Fit:
         training = {f"trainer.{k}": v for k, v in tensors.items()} | {
             f"random.{k}": v for k, v in states.tensors.items()
         }
-        checkpoint = Checkpoint(self.trainer.agent.state_dict(), training, progress)
+        checkpoint = Checkpoint(self.trainer.agent.state_dict(), training, progress, self._describe_model())
         checkpoints.write(folder, checkpoint, keep)
+
+    def _describe_model(self) -> dict[str, str]:
+        """Return the files that make weights a model folder."""
+        agent = self.trainer.agent
+        if not isinstance(agent, SavedModel):
+            return {}
+        run = {"step": self.done, "seed": self.config.fit.seed, "evaluation": self.evaluation}
+        return agent.to_files(replace(self.model_spec, run=self._trained_by() | run))
+
+    def _trained_by(self) -> dict[str, Any]:
+        """Return the entry of environment.json of the process that took the last step."""
+        return RunRecord(self.directory.path).processes[: self.trained_by + 1][-1]
 
     def _begin(self, start: Start | None) -> None:
         if start is not None:
@@ -418,7 +433,7 @@ class Fit:
             self.directory,
             self.trainer.agent,
             message,
-            RunRecord(self.directory.path).processes[: self.trained_by + 1][-1],
+            self._trained_by(),
         )
 
 

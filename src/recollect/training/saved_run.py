@@ -94,28 +94,19 @@ def describe_torn_checkpoints(directory: str | PathLike[str], *, best: bool = Fa
     return [*torn, f"the checkpoint of step {checkpoints.step_of(path)} is used"]
 
 
-def load_model(
-    directory: str | PathLike[str],
-    device: torch.device | str = "cpu",
-    *,
-    best: bool = False,
-    trust: bool = False,
-) -> Any:
-    """Load the agent of a run directory, with the weights of its newest complete checkpoint, in ``eval`` mode.
-
-    Args:
-        directory: of the run.
-        device: of the agent.
-        best: take the weights of the run's best evaluation instead.
-        trust: as in :func:`load_config`.
-
-    Returns:
-        The model that the run's trainer trains: a ``SequenceModel``, an ``ActorCritic``, ...
+def load_with_task(directory: str | PathLike[str], device: torch.device | str, *, best: bool, trust: bool) -> Any:
+    """Load the agent of a run of an older version, which needs the run's task; see ``load_model``.
 
     Raises:
-        ValueError: as :func:`load_config` and :func:`load_checkpoint`.
+        ValueError: as :func:`load_config` and :func:`load_checkpoint`; its data or its world are not here.
     """
-    return load_model_and_step(load_config(directory, trust=trust), directory, device, best=best)[0]
+    try:
+        return load_model_and_step(load_config(directory, trust=trust), directory, device, best=best)[0]
+    except ValueError as error:
+        raise ValueError(
+            f"{error}. This run is of an older version and needs its task to be loaded: do it once where that is, and "
+            "write a model folder with recollect.load(run).save(folder)"
+        ) from error
 
 
 def load_model_and_step(
@@ -125,7 +116,7 @@ def load_model_and_step(
     *,
     best: bool = False,
 ) -> tuple[Any, int]:
-    """Load the agent as :func:`load_model` does, with a config that was read before; return it and its step.
+    """Load the agent of a run with a config that was read before, in ``eval`` mode; return it and its step.
 
     Both come from one checkpoint: a run that still trains has another newest one a moment later.
     """

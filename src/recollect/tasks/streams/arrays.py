@@ -20,10 +20,11 @@ File formats: tables.py.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from recollect.config import require, require_one_of
 from recollect.lazy import np, torch
@@ -89,6 +90,10 @@ class Arrays(DatasetTask):
     def class_names(self) -> tuple[str, ...]:
         """Names of the classes in the file, in the order of the model's answers; empty for values and tokens."""
         return self._data.class_names
+
+    def model_names(self) -> Mapping[str, Any]:
+        """Return the names of the classes."""
+        return {"class_names": self.class_names}
 
     def in_units(self, answers: torch.Tensor) -> torch.Tensor:
         """Convert a model's values ``[..., k]`` to the units of the file."""

@@ -10,9 +10,9 @@ step each answer depends.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from recollect.config import CheckedConfig, require
 from recollect.lazy import torch
@@ -115,6 +115,10 @@ class StreamTask(CheckedConfig, ABC):
         several steps counts at one of them. None where the task does not define items.
         """
         return None
+
+    def model_names(self) -> Mapping[str, Any]:
+        """Return what a trained model's spec says of inputs and outputs: class_names, input_names, ..., units."""
+        return {}
 
     def batches(self, num_rows: int, batch_size: int, generator: torch.Generator) -> Iterator[Batch]:
         """Yield the rows of an evaluation: ``num_rows`` fresh ones, or fewer where there are no more."""

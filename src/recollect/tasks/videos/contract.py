@@ -8,8 +8,9 @@ batch.loss_mask, batch.score_mask, batch.source, batch.is_first    as in every s
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from recollect.lazy import torch
 from recollect.tasks.streams.contract import Batch, StreamTask, single_episode_batch
@@ -29,6 +30,10 @@ class VideoTask(StreamTask):
     @abstractmethod
     def frame_shape(self) -> tuple[int, int, int] | None:
         """Rows, columns and 3 of a frame; None where steps are features."""
+
+    def model_names(self) -> Mapping[str, Any]:
+        """Return the names of the activities."""
+        return {"class_names": self.class_names}
 
 
 def stack_rows(rows: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]) -> Batch:
