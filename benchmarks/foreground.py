@@ -18,7 +18,8 @@ import source_tree  # noqa: F401
 from recollect.interpret.figures import top_mask
 from recollect.interpret.foreground import attention_to_patches
 from recollect.tasks.images.contract import ImageTask
-from recollect.training.saved_run import load_config, load_model
+from recollect.training.saved_models import load_model
+from recollect.training.saved_run import load_config
 
 ROOT = Path(__file__).parents[1]
 MODELS = {"vit": "ViT", "vit-tlb": "ViT + TLB"}

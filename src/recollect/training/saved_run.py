@@ -101,7 +101,10 @@ def load_with_task(directory: str | PathLike[str], device: torch.device | str, *
         ValueError: as :func:`load_config` and :func:`load_checkpoint`; its data or its world are not here.
     """
     try:
-        return load_model_and_step(load_config(directory, trust=trust), directory, device, best=best)[0]
+        config = load_config(directory, trust=trust)
+        model = load_model_and_step(config, directory, device, best=best)[0]
+        model.spec = config.model_spec
+        return model
     except ValueError as error:
         raise ValueError(
             f"{error}. This run is of an older version and needs its task to be loaded: do it once where that is, and "

@@ -19,7 +19,7 @@ from torch import Tensor
 from recollect.agents.actor_critic import ActorCritic
 from recollect.agents.contract import ActorInputs
 from recollect.agents.spaces import is_image, parts
-from recollect.training.saved_run import load_config, load_model
+from recollect.training.saved_models import load_model
 
 from .configuration_recollect import RecollectConfig
 
@@ -50,7 +50,7 @@ class RecollectPolicy(PreTrainedPolicy):
             self.agent = load_model(config.run, best=config.best)
             if not isinstance(self.agent, ActorCritic):
                 raise ValueError(f"run={config.run!r}: it did not act in a world; name one that did")
-            words = load_config(config.run).trained_on.spec.words
+            words = self.agent.spec.words
             about = {"agent": self.agent.describe(), "words": list(words)}
             config.description, config.run = json.dumps(about), ""
         if not isinstance(self.agent.action_space, spaces.Box) or len(self.agent.action_space.shape) != 1:
