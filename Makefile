@@ -5,9 +5,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+comma := ,
 export OMP_NUM_THREADS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
 
-.PHONY: demo test test-all lint types imports unit unit-all docs tables slow benchmark clean
+.PHONY: demo test test-all test-engines lint types imports unit unit-all docs tables slow benchmark clean
 
 demo: .venv/installed
 	$(BIN)/recollect demo
@@ -35,6 +36,18 @@ unit: .venv/installed-dev
 unit-all: .venv/installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q
 
+# Each engine's adapter, in environments of their own, because the pins of RLlib and TorchRL exclude each other.
+ENGINES := .venv-engines .venv-rllib
+test-engines: $(ENGINES:%=%/installed)
+	for folder in $(ENGINES); do OMP_NUM_THREADS=1 $$folder/bin/python -m pytest -n 0 -q -m long tests/adapters || exit 1; done
+
+.venv-%/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(@D)
+	grep "^torch==" constraints.txt > $(@D)/torch.txt
+	$(@D)/bin/python -m pip install --quiet -c $(@D)/torch.txt torch
+	$(@D)/bin/python -m pip install --quiet -c $(@D)/torch.txt -e ".[$(if $(filter .venv-rllib,$(@D)),rllib,torchrl$(comma)sb3)]" pytest pytest-xdist
+	@touch $@
+
 tables: .venv/installed-dev
 	$(BIN)/python -m recollect.recipes.memory_requirements
 	$(BIN)/python benchmarks/report.py
@@ -46,7 +59,7 @@ benchmark: .venv/installed
 	$(BIN)/recollect benchmark cores
 
 clean:
-	rm -rf .venv site
+	rm -rf .venv .venv-engines .venv-rllib site
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
