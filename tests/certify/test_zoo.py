@@ -11,16 +11,17 @@ import user_cores
 import zoo
 import zoo_corners
 import zoo_paths
+import zoo_rows
 import zoo_use
 
 from recollect.certify import LINES, SLOW_LINES, certify
 
 QUICK = [name for name in LINES if name not in SLOW_LINES]
 
-ECHOES = {"stream", "modes", "copies", "frames", "weights", "long", "cost", "backward", "float32"}
+ECHOES = {"stream", "modes", "copies", "row-subset", "frames", "weights", "long", "cost", "backward", "float32"}
 """Lines that make many kinds of calls, so that a mistake with a line of its own often fails them too."""
 
-ONE_LINE = {**zoo_paths.ONE_PATH, **zoo_corners.CORNERS, **zoo_use.USE}
+ONE_LINE = {**zoo_paths.ONE_PATH, **zoo_corners.CORNERS, **zoo_use.USE, **zoo_rows.ROWS}
 BY_LINE = {line: core for core, line in reversed(ONE_LINE.items())} | {
     line: core for core, (line, _) in reversed(zoo.BROKEN.items())
 }
@@ -47,6 +48,13 @@ def test_line_catches_a_broken_core(line):
     assert card[line].cause, "a failed line names its likely cause"
 
 
+@pytest.mark.parametrize("core", zoo_rows.ROWS, ids=lambda core: core.__name__)
+def test_rows_that_step_alone(core):
+    card = certify(core(), input_shape=(zoo.WIDTH,), lines=["row-subset"], quick=True)
+    assert card.failed == ("row-subset",) and card["row-subset"].cause, str(card)
+    assert "raised" not in card["row-subset"].detail, str(card)
+
+
 @pytest.mark.parametrize("name", ["plain", "chunked"])
 def test_correct_core_passes_the_quick_lines(name):
     core = zoo.CORRECT[name]
@@ -60,7 +68,7 @@ def test_correct_core_passes_every_line(name):
     card = certify(zoo.CORRECT[name](), rebuild=zoo.CORRECT[name], input_shape=(zoo.WIDTH,), long_steps=3000)
     assert card.passed, str(card)
     assert [line.name for line in card.lines] == list(LINES)
-    lacks = ("stream", "copies", "reference", "frames", "float16")
+    lacks = ("stream", "copies", "row-subset", "reference", "frames", "float16")
     assert card.named("skip") == (lacks if name == "plain" else ("reference", "float16"))
 
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from recollect.layers.rings import MirrorRing
+from recollect.layers.rings import MirrorRing, Rows
 
 
 def test_the_window_is_always_the_last_entries_in_order():
@@ -19,7 +19,7 @@ def test_load_and_clear_rows():
     ring.push(torch.ones(2))
     ring.load(window)
     assert torch.equal(ring.window(), window)
-    ring.clear(torch.tensor([True, False]))
+    ring.clear(torch.tensor([0]))
     ring.push(torch.tensor([7.0, 8.0]))
     assert ring.window().tolist() == [[0.0, 0.0, 7.0], [4.0, 5.0, 8.0]]
 
@@ -40,3 +40,34 @@ def test_many_entries_at_once_are_those_entries_one_by_one(lengths):
             one.push(entry)
         assert torch.equal(many.window(), one.window())
     assert MirrorRing(2, 0, (3,), torch.zeros(1)).extend(torch.zeros(2, 2, 3)) is None
+
+
+def test_rows_that_are_apart_have_windows_of_their_own_and_come_together_again():
+    ring, alone = MirrorRing(5, 3, (2,), torch.zeros(1)), [MirrorRing(1, 3, (2,), torch.zeros(1)) for _ in range(5)]
+    chosen = torch.Generator().manual_seed(0)
+    for step in range(40):
+        rows = torch.randperm(5, generator=chosen)[: 5 if step % 9 == 8 else 1 + step % 4]
+        entries = torch.randn(len(rows), 2)
+        if step % 9 == 8:  # all of them, in order
+            rows = torch.arange(5)
+            ring.push(entries)
+        else:
+            ring.push(entries, rows)
+        for row, entry in zip(rows.tolist(), entries, strict=True):
+            alone[row].push(entry[None])
+        if step % 7 == 6:
+            window = torch.randn(1, 3, 2)
+            ring.load(window, torch.tensor([step % 5]))
+            alone[step % 5].load(window)
+        if step % 11 == 10:
+            ring.clear(torch.tensor([step % 5]))
+            alone[step % 5].clear(torch.tensor([0]))
+        some = torch.tensor([4, 0, 2])
+        assert torch.equal(ring.window(some), torch.cat([alone[row].window() for row in some.tolist()]))
+        if step % 5 == 0:
+            assert torch.equal(ring.window(), torch.cat([one.window() for one in alone]))
+
+
+def test_rows_of_buffers_with_heads():
+    rows = Rows(torch.tensor([3, 1]), batch_size=4)
+    assert rows.of_heads(2).tolist() == [3, 1, 7, 5] and rows.of_parts(2).tolist() == [6, 7, 2, 3]

@@ -22,6 +22,7 @@ from recollect.certify import (
     portability,
     precision,
     purity,
+    row_subset,
     streams,
 )
 from recollect.certify import reference as reference_line
@@ -41,6 +42,7 @@ LINES: dict[str, Check] = {
     "modes": equivalence.modes,
     "stream": streams.stream,
     "copies": streams.copies,
+    "row-subset": row_subset.row_subset,
     "reference": reference_line.reference,
     "reset": equivalence.reset,
     "poison": isolation.poison,

@@ -3,57 +3,41 @@
     stream = core.stream(batch_size=1)
     output = stream.step(frame)                 # [b, *input_shape] -> [b, *output_shape]; NumPy in, NumPy out
     outputs = stream.unroll(frames)             # [b, t, *input_shape] -> [b, t, *output_shape]: the same as t steps
+    some = stream.step_rows(frames, [7, 2])     # [2, *input_shape] -> [2, *output_shape]: the others do not move
 
-A stream needs no gradients, and costs the same at step 10 and at step 10^7. The class below calls the core with one
-step; cores with windows override ``state``, ``load_state`` and ``advance`` together, to write into ring buffers in
-place. ``state`` and ``load_state`` convert between the two forms at any moment. Cores whose layers can take several
-steps at once also override ``advance_block``.
+A stream needs no gradients, and costs the same at step 10 and at step 10^7. :class:`Stream` calls the core with one
+step; cores with windows derive from :class:`RowStream`, to write into ring buffers in place. ``state`` and
+``load_state`` convert between the two forms at any moment. Cores whose layers can take several steps at once also
+override ``advance_block``.
 
-A stream belongs to the weights it was made with: after a change of weights its next step raises a ValueError.
+A stream belongs to the weights it was made with: after a change of weights its next step raises a ValueError, until
+:meth:`Stream.swap_weights` was called.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import partial
 from itertools import pairwise
 from os import PathLike
-from pathlib import Path
-from typing import Any, TypeVar, cast, overload
+from typing import Any, Self, overload
 
 import numpy as np
-import safetensors.torch
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 
 from recollect.cores.arrays import First, Numbers, to_array, to_first, to_tensor
+from recollect.cores.stream_memory import COUNTED as COUNTED  # cores import it from here
+from recollect.cores.stream_memory import RowNames, StreamMemory, outside_inference_mode, repeat_row
 from recollect.cores.weight_changes import WeightChanges
-from recollect.files import write_atomically
 from recollect.layers.finite import is_finite, is_known_finite
-from recollect.state import clone, leaves, map_state, named_leaves, nbytes, put_rows, spread_rows
+from recollect.layers.rings import Rows
+from recollect.state import clone, leaves, map_state, nbytes, put_rows, spread_rows, take_rows
 
 LONGEST_BLOCK = 128
 """Most steps of one block: bounds the memory beside the state, for any number of steps."""
-COUNTED = 2**53
-"""A number that no counter of steps reaches, for :meth:`MemoryCore.largest_counters`."""
-
-Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-def outside_inference_mode(method: Method) -> Method:
-    """Run a method without gradients and outside ``torch.inference_mode``.
-
-    Tensors made in inference mode cannot be changed in place outside of it, but a stream may be stepped in both.
-    """
-
-    @wraps(method)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        with torch.inference_mode(False), torch.no_grad():
-            return method(*args, **kwargs)
-
-    return cast(Method, call)
-
-
-class Stream:
+class Stream(StreamMemory):
     """The state of ``batch_size`` streams of a core, and their steps.
 
     A stream is for acting: one with caches of its own never applies dropout, whatever the mode of the core. This class
@@ -78,31 +62,60 @@ class Stream:
         if batch_size < 1:
             raise ValueError(f"batch_size={batch_size}: a stream needs at least one row")
         self.core = core
+        self.kind = type(core).__name__
         self.batch_size = batch_size
         self._fresh = clone(core.initial_state(batch_size))
         weight = next(core.parameters())
         self._dtype = weight.dtype
         self.like = weight.detach().new_zeros(())
-        """A scalar of the dtype and on the device in which the stream computes."""
         self._changes = WeightChanges(core.parameters(), core.modules())
         self._never = torch.zeros(batch_size, dtype=torch.bool, device=weight.device)  # is_first of most steps
         self.load_state(self._fresh)
 
-    @property
-    def state(self) -> Any:
-        """The memory as the core's state (a copy)."""
-        return clone(self._state)
+    def read_rows(self, rows: Rows | None) -> Any:
+        """Return a copy of the state of some rows; None: of all."""
+        if rows is None:
+            return clone(self._state)
+        return take_rows(self._state if self._is_plain else self.state, rows.index)
 
-    @outside_inference_mode
-    def load_state(self, state: Any) -> None:
-        """Continue from a state of the core."""
-        self.core.check_state(state, self.batch_size, self._never.device)
-        self._state = clone(state)
+    def write_rows(self, state: Any, rows: Rows | None) -> None:
+        """Continue some rows from a checked state ``[r, ...]``; None: all."""
+        if rows is None:
+            self._state = self._owned = clone(state)
+        elif not self._is_plain:
+            self.load_state(put_rows(self.state, rows.index, state))
+        else:
+            if self._owned is not self._state:  # outputs that were returned may be views of it
+                self._state = self._owned = clone(self._state)
+            map_state(lambda own, new: own.index_copy_(0, rows.index, new.to(own.dtype)), self._state, state)
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether the memory is ``_state``, not the buffers of a class that overrides ``load_state``."""
+        return type(self).load_state is StreamMemory.load_state
+
+    def fresh_state(self, batch_size: int) -> Any:
+        """Return the initial state of so many rows."""
+        return clone(self._fresh) if batch_size == self.batch_size else repeat_row(self._fresh, batch_size)
 
     def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
         """Take one step on checked inputs ``[b, *input_shape]``, with gradients off."""
         outputs, self._state = self.core(inputs[:, None], self._state, is_first[:, None])
         return outputs[:, 0]
+
+    def advance_rows(self, inputs: Tensor, is_first: Tensor, rows: Rows) -> Tensor:
+        """Take one step of some rows on checked inputs ``[r, *input_shape]``, with gradients off."""
+        if self._is_plain:
+            part = object.__new__(type(self))  # the same with fewer rows
+            some = slice(len(rows))
+            parts = {"_fresh": take_rows(self._fresh, some), "_state": take_rows(self._state, rows.index)}
+            vars(part).update(vars(self) | parts | {"batch_size": len(rows), "_never": self._never[some]})
+        else:
+            part = self.remade(len(rows))
+            part.load_state(self.read_rows(rows))
+        outputs = part.advance(inputs, is_first)
+        self.write_rows(part._state if self._is_plain else part.state, rows)
+        return outputs
 
     def advance_block(self, inputs: Tensor, is_first: Tensor) -> Tensor:
         """Take t steps on checked inputs ``[b, t, *input_shape]``, of which only the first may begin an episode.
@@ -188,6 +201,37 @@ class Stream:
             blocks.append(self.advance_block(inputs[:, start:end], first))
         return blocks[0] if len(blocks) == 1 else torch.cat(blocks, 1)
 
+    @overload
+    def step_rows(self, inputs: Tensor, rows: RowNames | Rows, is_first: First = None) -> Tensor: ...
+
+    @overload
+    def step_rows(self, inputs: Numbers, rows: RowNames | Rows, is_first: First = None) -> np.ndarray: ...
+
+    @outside_inference_mode
+    def step_rows(self, inputs: Tensor | Numbers, rows: RowNames | Rows, is_first: First = None) -> Tensor | np.ndarray:
+        """Consume one step of some rows, in place: the others neither move nor are copied.
+
+        Args:
+            inputs: ``[r, *input_shape]``, as :meth:`step` takes them.
+            rows: r integers in any order, each once, or a boolean mask of all rows with r True entries; 0 are allowed.
+            is_first: bool ``[r]`` in the order of ``rows``, or one bool for all of them.
+
+        Returns:
+            ``[r, *output_shape]``.
+
+        Raises:
+            ValueError: a wrong shape or dtype; no such row, or one that is named twice; the weights have changed.
+        """
+        if not isinstance(inputs, Tensor):
+            return to_array(self.step_rows(to_tensor(inputs, self.like, floats=True), rows, is_first))
+        self.check_weights()
+        named = rows if isinstance(rows, Rows) else self.named_rows(rows)
+        first = to_first(is_first, len(named), self._never.device)
+        self._check_step(inputs, first, [len(named)], f"a step of {len(named)} rows of this stream takes")
+        if not len(named):
+            return self.like.new_zeros(0, *self.core.output_shape)
+        return _without_broken_steps(inputs, 1, partial(self.advance_rows, is_first=first, rows=named))
+
     def _check_step(self, inputs: Tensor, is_first: Tensor | None, lead: list[int], takes: str) -> None:
         """Raise ``ValueError`` unless inputs ``[*lead, *input_shape]`` and ``is_first`` fit this stream."""
         if list(inputs.shape) != (want := [*lead, *self.core.input_shape]):
@@ -212,114 +256,62 @@ class Stream:
         if self.has_changed_weights():
             raise ValueError(
                 f"the weights of this {type(self.core).__name__} have changed since its stream was made: "
-                "make a new stream, core.stream(batch_size)"
+                "make a new stream, core.stream(batch_size), or go on under the new weights with stream.swap_weights()"
             )
 
-    @torch.no_grad()
-    def reset(self, rows: Tensor | np.ndarray | list[int] | None = None) -> None:
-        """Reset all rows to the initial state, or those given by integers or a boolean mask.
+    @outside_inference_mode
+    def swap_weights(self, core: Any = None) -> None:
+        """Continue all rows under other weights: what was computed from the old ones is computed again.
+
+        Args:
+            core: of the same config, which this stream uses from now on; None is its own core, whose weights have
+                changed.
 
         Raises:
-            ValueError: there is no such row, or the mask is of another number of rows.
+            ValueError: another kind of core, or one of another config; the stream continues as before.
         """
-        if rows is None:
-            self.load_state(self._fresh)
-            return
-        index = self.index_of(rows)
-        self.load_state(put_rows(self.state, index, map_state(lambda leaf: leaf[index], self._fresh)))
-
-    def index_of(self, rows: Tensor | np.ndarray | list[int]) -> Tensor:
-        """Return the index tensor of rows given by integers or a boolean mask.
-
-        Raises:
-            ValueError: there is no such row, or the mask is of another number of rows.
-        """
-        index, number = torch.as_tensor(rows, device=self._never.device), self.batch_size
-        if not index.numel():
-            index = index.long()  # torch makes floats of an empty list
-        if index.dtype == torch.bool:
-            fits = list(index.shape) == [number]
-        else:
-            is_whole = not (index.is_floating_point() or index.is_complex())
-            fits = is_whole and all(-number <= row < number for row in index.flatten().tolist())
-        if not fits:
+        core = self.core if core is None else core
+        configs = getattr(core, "config", None), getattr(self.core, "config", None)
+        if type(core) is not type(self.core) or configs[0] != configs[1]:
             raise ValueError(
-                f"rows={index.tolist()}: this stream has {number} rows, name some of 0 to {number - 1}, "
-                f"or give a mask of {number} bools"
+                f"core={type(core).__name__} with config {configs[0]}; this stream is of {self.kind} with config "
+                f"{configs[1]}: give a core of the same config, or make a new stream"
             )
-        return index
+        self._become(type(self)(core, self.batch_size, **self.extra_arguments()), self.state)
 
     def extra_arguments(self) -> dict[str, Any]:
         """Return the arguments beyond core and batch size that made this stream; override it if there are any."""
         return {}
 
-    def fork(self) -> "Stream":
-        """Return a second, independent stream with the same memory.
+    def remade(self, batch_size: int) -> Self:
+        """Return a new stream with the present weights and so many rows.
 
         Raises:
             ValueError: the weights have changed since the stream was made.
         """
         self.check_weights()
-        return _make_stream(type(self), self.core, self.batch_size, self.extra_arguments(), self.state)
+        return type(self)(self.core, batch_size, **self.extra_arguments())
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Buffers are views of each other and steps are closures over them, so a copy is built from core and state.
         return _make_stream, (type(self), self.core, self.batch_size, self.extra_arguments(), self.state)
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the memory to a safetensors file, atomically."""
-        tensors = {name: leaf.contiguous() for name, leaf in named_leaves(self.state)}
-        content = safetensors.torch.save(tensors, metadata={"core": type(self.core).__name__})
-        write_atomically(Path(path), content)
+    def check_state(self, state: Any, batch_size: int | None = None) -> None:
+        """Raise ``ValueError`` unless so many rows (None: all) of this stream can continue from a state."""
+        number = self.batch_size if batch_size is None else batch_size
+        self.core.check_state(state, number, self._never.device)
 
-    def load(self, path: str | PathLike[str]) -> None:
-        """Continue from a file that :meth:`save` wrote, on this stream's device.
+    def largest_counters(self) -> dict[str, int]:
+        """Return the integer leaves of the state that are counters, with their largest value."""
+        return self.core.largest_counters()
 
-        Raises:
-            ValueError: the file holds the memory of another core, config or batch size.
-        """
-        try:
-            tensors = safetensors.torch.load_file(path)
-        except SafetensorError as error:
-            raise ValueError(f"{path} holds no memory of a stream ({error}): give a file that save wrote") from None
-        names = [name for name, _ in named_leaves(self._fresh)]
-        if sorted(tensors) != sorted(names):
-            raise ValueError(
-                f"{path} holds {sorted(tensors)}; a {type(self.core).__name__} stream needs {sorted(names)}: "
-                "it was saved by another core"
-            )
-        for name, leaf in named_leaves(self._fresh):
-            if tensors[name].dtype != leaf.dtype:
-                raise ValueError(f"{path}: {name} is {tensors[name].dtype}, this stream keeps {leaf.dtype}")
-        remaining = iter(names)
-        state = map_state(lambda leaf: tensors[next(remaining)].to(leaf.device), self._fresh)
-        self.check_state(state)
-        self._check_counters(state, path)
-        self._try_step(state, path)
-        self.load_state(state)
-
-    def check_state(self, state: Any) -> None:
-        """Raise ``ValueError`` unless this stream can continue from a state."""
-        self.core.check_state(state, self.batch_size, self._never.device)
-
-    def _check_counters(self, state: Any, path: str | PathLike[str]) -> None:
-        """Raise ``ValueError`` where a counter of a file is out of range."""
-        most = self.core.largest_counters()
-        for (name, leaf), (_, known) in zip(named_leaves(state), named_leaves(self._fresh), strict=True):
-            if name not in most or not leaf.numel():
-                continue
-            low, high = min(0, int(known.min())), most[name]
-            found = int(leaf.min()) if int(leaf.min()) < low else int(leaf.max())
-            if not low <= found <= high:
-                raise ValueError(f"{path}: {name} is {found}, not in {low}..{high}: the file is damaged")
-
-    def _try_step(self, state: Any, path: str | PathLike[str]) -> None:
+    def try_state(self, state: Any, path: str | PathLike[str]) -> None:
         """Raise ``ValueError`` where a counter of a file makes a step fail."""
-        device = self._never.device
+        number, device = len(leaves(state)[0]), self._never.device
         try:
-            twin = self.core.stream(self.batch_size)
+            twin = self.core.stream(number)
             twin.load_state(state)
-            twin.step(torch.zeros(self.batch_size, *self.core.input_shape, dtype=self._dtype, device=device))
+            twin.step(torch.zeros(number, *self.core.input_shape, dtype=self._dtype, device=device))
         except (IndexError, RuntimeError) as error:
             reason = " ".join(str(error).split())[:200]
             raise ValueError(f"{path}: a step from this memory fails ({reason}): a counter is out of range") from error
@@ -328,6 +320,36 @@ class Stream:
     def nbytes(self) -> int:
         """Bytes held between steps, a constant."""
         return nbytes(tuple(self.buffers()))
+
+
+class RowStream(Stream):
+    """A stream with buffers of its own, which reads, writes and steps some rows or all of them in place."""
+
+    @abstractmethod
+    def read_rows(self, rows: Rows | None) -> Any:
+        """Return a copy of the state of some rows; None: of all."""
+
+    @abstractmethod
+    def write_rows(self, state: Any, rows: Rows | None) -> None:
+        """Continue some rows from a checked state ``[r, ...]``; None: all."""
+
+    @abstractmethod
+    def advance_rows(self, inputs: Tensor, is_first: Tensor, rows: Rows | None) -> Tensor:
+        """Take one step on checked inputs ``[r, *input_shape]`` of some rows; None: of all."""
+
+    def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
+        """Take one step on checked inputs ``[b, *input_shape]``."""
+        return self.advance_rows(inputs, is_first, None)
+
+    def starting(self, is_first: Tensor, rows: Rows | None) -> Rows | None:
+        """Return the rows that begin an episode, as rows of the stream; None if there is none."""
+        if is_first is self._never or not len(index := is_first.nonzero()[:, 0]):
+            return None
+        return Rows(index if rows is None else rows.index[index], self.batch_size)
+
+    @abstractmethod
+    def buffers(self) -> list[Tensor]:
+        """Return every tensor that is kept between steps."""
 
 
 def _make_stream(kind: type[Stream], core: Any, batch_size: int, arguments: dict[str, Any], state: Any) -> Stream:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from recollect.layers.feedforward import FeedForward
 from recollect.layers.gates import GRUGate
-from recollect.layers.rings import MirrorRing
+from recollect.layers.rings import MirrorRing, Rows
 from recollect.layers.tap import Tap
 from recollect.layers.window_attention import softmax_top_k, to_full, to_window
 from recollect.ops.packed_linear import PackedLinear, working_dtype
@@ -65,25 +65,30 @@ class RingAttention:
         """Split keys and values ``[b, ..., 2 dim]`` into heads ``[h*b, ..., 2, e]``."""
         return keys_values.unflatten(-1, (2, self.num_heads, -1)).movedim(-2, 0).flatten(0, 1)
 
-    def load(self, keys_values: Tensor) -> None:
+    def load(self, keys_values: Tensor, rows: Rows | None = None) -> None:
         """Replace the ring: ``[b, w, 2 dim]``, oldest first."""
         entries = self.entry(keys_values.to(self.dtype))
-        self.ring.load(torch.cat((entries.new_zeros(entries.shape[0], 1, *entries.shape[2:]), entries), 1))
+        entries = torch.cat((entries.new_zeros(entries.shape[0], 1, *entries.shape[2:]), entries), 1)
+        self.ring.load(entries, self._places(rows))
 
-    def contents(self) -> Tensor:
+    def contents(self, rows: Rows | None = None) -> Tensor:
         """Return the keys and values of the last w steps, ``[b, w, 2 dim]``."""
-        heads = self.ring.window()[:, 1:].unflatten(0, (self.num_heads, -1))  # h b w 2 e
+        heads = self.ring.window(self._places(rows))[:, 1:].unflatten(0, (self.num_heads, -1))  # h b w 2 e
         return heads.movedim(0, -2).flatten(-3)
 
-    def clear(self, rows: Tensor) -> None:
-        """Zero the rows of a bool mask ``[b]``."""
-        self.ring.clear(rows.repeat(self.num_heads))
+    def clear(self, rows: Rows) -> None:
+        """Zero the rows."""
+        self.ring.clear(rows.of_heads(self.num_heads))
+
+    def _places(self, rows: Rows | None) -> Tensor | None:
+        return None if rows is None else rows.of_heads(self.num_heads)
 
     def __call__(
         self,
         x: Tensor,
         hidden: Tensor | None,
         turn: Callable[[Tensor], Tensor] | None = None,
+        rows: Rows | None = None,
     ) -> Tensor:
         """Attend to the window.
 
@@ -92,17 +97,18 @@ class RingAttention:
             hidden: float ``[b, w + 1]``, 0 where a step is visible and the smallest number elsewhere; None
                 when every row has a full window.
             turn: applied to queries and keys ``[b, 2 dim]`` before their product (rotary positions).
+            rows: of ``x``; None: all.
 
         Returns:
             ``[b, dim]``, before the output projection.
         """
-        b, h, d = self.batch_size, self.num_heads, self.width
+        b, h, d = len(x), self.num_heads, self.width
         qkv = self.qkv(F.layer_norm(x, x.shape[-1:]).to(self.dtype))
         if turn is not None:
             qkv = torch.cat((turn(qkv[:, : 2 * d]), qkv[:, 2 * d :]), 1)
         queries = qkv[:, :d].reshape(b, h, -1).transpose(0, 1)  # h b e
-        self.ring.push(self.entry(qkv[:, d:]))
-        keys, values = self.ring.window().unbind(2)  # h*b w+1 e
+        self.ring.push(self.entry(qkv[:, d:]), self._places(rows))
+        keys, values = self.ring.window(self._places(rows)).unbind(2)  # h*b w+1 e
         scores = self.offset_bias
         if hidden is not None:
             scores = hidden.to(self.dtype).expand(h, -1, -1) if scores is None else scores + hidden.to(self.dtype)
@@ -238,9 +244,15 @@ class StreamLayer:
         self.gate_attention, self.gate_forward = (StreamGate(gate, rows) for gate in gates)
         self.relu, self.dtype = relu, dtype
 
-    def __call__(self, x: Tensor, hidden: Tensor | None, turn: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+    def __call__(
+        self,
+        x: Tensor,
+        hidden: Tensor | None,
+        turn: Callable[[Tensor], Tensor] | None = None,
+        rows: Rows | None = None,
+    ) -> Tensor:
         """``[b, dim] -> [b, dim]``; arguments as in :meth:`RingAttention.__call__`."""
-        return self._after(x, self.attention(x, hidden, turn))
+        return self._after(x, self.attention(x, hidden, turn, rows))
 
     def block(self, x: Tensor, hidden: Tensor, turn: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """``[b*t, dim] -> [b*t, dim]``; arguments as in :meth:`RingAttention.block`."""
@@ -268,21 +280,30 @@ class Visibility:
         self._steps_to_full = window
         self._most = 0  # no count is larger
 
-    def load(self, count: Tensor) -> None:
+    def load(self, count: Tensor, rows: Rows | None = None) -> None:
         """Copy the counts of a state, ``[b]``."""
-        self.count.copy_(count)
-        self._steps_to_full = self.window
-        self._most = int(count.max())
+        self._steps_to_full, most = self.window, int(count.max())
+        if rows is None:
+            self.count.copy_(count)
+            self._most = most
+        else:
+            self.count.index_copy_(0, rows.index, count)
+            self._most = max(self._most, most)
 
-    def clear(self, rows: Tensor) -> None:
-        """Empty the windows of the rows of a bool mask ``[b]``."""
-        self.count.masked_fill_(rows, 0)
+    def clear(self, rows: Rows) -> None:
+        """Empty the windows of the rows."""
+        self.count.index_fill_(0, rows.index, 0)
         self._steps_to_full = self.window
-        if bool(rows.all()):
+        if len(rows) == len(self.count):
             self._most = 0
 
-    def step(self) -> Tensor | None:
+    def step(self, rows: Rows | None = None) -> Tensor | None:
         """Return ``hidden`` of :class:`RingAttention` for the next step, and count that step."""
+        if rows is not None:
+            count = self.count.index_select(0, rows.index)
+            self.count.index_copy_(0, rows.index, (count + 1).clamp(max=self.window))
+            self._most = min(self._most + 1, self.window)
+            return self._zeros[: len(rows)].masked_fill(self._offsets > count[:, None], self._lowest)
         if self._steps_to_full <= 0:
             return None
         hidden = self._zeros.masked_fill(self._offsets > self.count[:, None], self._lowest)
@@ -318,29 +339,31 @@ class StreamStack:
         self.dtype = layers[0].dtype
         self.visible = Visibility(attention.batch_size, attention.window, attention.ring.data.device, self.dtype)
 
-    def load(self, count: Tensor, keys_values: Sequence[Tensor]) -> None:
+    def load(self, count: Tensor, keys_values: Sequence[Tensor], rows: Rows | None = None) -> None:
         """Replace the memory by step counts ``[b]`` and, per layer, keys and values ``[b, w, 2 dim]``, oldest first."""
-        self.visible.load(count)
+        self.visible.load(count, rows)
         for layer, entries in zip(self.layers, keys_values, strict=True):
-            layer.attention.load(entries)
+            layer.attention.load(entries, rows)
 
-    def clear(self, rows: Tensor) -> None:
-        """Empty the windows of the rows of a bool mask ``[b]``."""
+    def clear(self, rows: Rows) -> None:
+        """Empty the windows of the rows."""
         self.visible.clear(rows)
         for layer in self.layers:
             layer.attention.clear(rows)
 
-    def __call__(self, x: Tensor, turn: Callable[[Tensor], Tensor] | None = None) -> list[Tensor]:
-        """Run one step ``[b, dim]``, or several ``[b, t, dim]``, through all layers.
+    def __call__(
+        self, x: Tensor, turn: Callable[[Tensor], Tensor] | None = None, rows: Rows | None = None
+    ) -> list[Tensor]:
+        """Run one step ``[b, dim]``, or several ``[b, t, dim]`` of all rows, through all layers.
 
         Returns:
             The input of each layer and the output of the last, each of the shape of ``x``.
         """
         if x.ndim == 2:
-            hidden = self.visible.step()
+            hidden = self.visible.step(rows)
             stages = [x]
             for layer in self.layers:
-                stages.append(layer(stages[-1], hidden, turn))
+                stages.append(layer(stages[-1], hidden, turn, rows))
             return stages
         hidden = self.visible.block(x.shape[1], self.layers[0].attention.num_heads)
         stages = [x.flatten(0, 1)]

@@ -11,6 +11,8 @@ copy of the chosen ones where n is much larger than k.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -18,8 +20,26 @@ from torch import Tensor
 
 from recollect.cores.hcam.attention import choose_chunks, scatter_topk
 from recollect.cores.hcam.core import HierarchicalChunkLayer
+from recollect.layers.rings import Rows
 from recollect.ops.packed_linear import PackedLinear, without_autocast
 from recollect.ops.short_softmax import softmax
+
+
+class Held(NamedTuple):
+    """Chunks of the rows of a step."""
+
+    most: int
+    """Of any row; 0: no row has one."""
+    mask: Tensor | None
+    """Float ``[r, 1, 1]``, 1 for rows with a chunk and 0 for others; None when all rows have one."""
+
+
+def held_by(counts: Sequence[int], like: Tensor) -> Held:
+    """Return what rows with so many chunks hold."""
+    if all(counts):
+        return Held(max(counts), None)
+    mask = [float(count > 0) for count in counts]
+    return Held(max(counts), torch.tensor(mask, dtype=like.dtype, device=like.device)[:, None, None])
 
 
 class ChunkCache(ABC):
@@ -46,13 +66,14 @@ class ChunkCache(ABC):
         self.lowest = max(torch.finfo(kind).min for kind in (like.dtype, dtype))  # finite in both
 
     @abstractmethod
-    def read(self, inputs: Tensor, has_chunks: Tensor | None, order: Tensor | None) -> Tensor:
-        """Return the update of the stream, ``[b, d]``.
+    def read(self, inputs: Tensor, held: Held, order: Tensor | None, rows: Rows | None) -> Tensor:
+        """Return the update of the stream, ``[r, d]``.
 
         Args:
-            inputs: ``[b, d]``, standardised.
-            has_chunks: float ``[b, 1, 1]``, 1 for rows with a chunk and 0 for others; None when all rows have one.
-            order: long ``[b, n]``, places from the oldest chunk to the newest, for the Taps.
+            inputs: ``[r, d]``, standardised.
+            held: by these rows; at least one chunk.
+            order: long ``[r, n]``, places from the oldest chunk to the newest, for the Taps.
+            rows: of the inputs; None: all.
         """
 
     def update(self, read: Tensor, relevance: Tensor, has_chunks: Tensor | None) -> Tensor:
@@ -139,47 +160,54 @@ class RingChunkCache(ChunkCache):
         self.bias[row].fill_(self.lowest)
         (self.keys_values[row] if self.gathers else self.keys_values[:, row]).zero_()
 
-    def read(self, inputs: Tensor, has_chunks: Tensor | None, order: Tensor | None) -> Tensor:
+    def read(self, inputs: Tensor, held: Held, order: Tensor | None, rows: Rows | None) -> Tensor:
         """Return the update of the stream."""
-        b, heads, n = self.batch_size, self.config.num_heads, self.config.num_chunks
+        b, heads, n = len(inputs), self.config.num_heads, self.config.num_chunks
         index, relevance = choose_chunks(
-            self._scores(inputs.to(self.keys.dtype)), None, self.config.top_k, self.config.reading.relevance
+            self._scores(inputs.to(self.keys.dtype), rows), None, self.config.top_k, self.config.reading.relevance
         )
-        if has_chunks is not None:
-            relevance = relevance * has_chunks
+        if held.mask is not None:
+            relevance = relevance * held.mask
         queries = self.query(inputs.to(self.dtype)).view(b, heads, 1, -1)
         if self.gathers and index is not None:
-            read, weights = self._read_chosen(queries, index, relevance)
+            read, weights = self._read_chosen(queries, index, relevance, rows)
         else:
             relevance = relevance if index is None else scatter_topk(index, relevance, n)
-            read, weights = self._read_all(queries, relevance)
+            read, weights = self._read_all(queries, relevance, rows)
         if self.listened:
             if self.gathers and index is not None:
                 self.show(scatter_topk(index, relevance, n), scatter_topk_chunks(index, weights, n), order)
             else:
                 self.show(relevance, weights, order)
-        return self.update(read, relevance, has_chunks)
+        return self.update(read, relevance, held.mask)
 
-    def _scores(self, inputs: Tensor) -> Tensor:
-        """Return the scores of all places, ``[b, d] -> [b, 1 or h, n]``."""
+    def _scores(self, inputs: Tensor, rows: Rows | None) -> Tensor:
+        """Return the scores of all places, ``[r, d] -> [r, 1 or h, n]``."""
+        known, bias = self.keys, self.bias
+        if rows is not None:
+            known, bias = known.index_select(0, rows.index), bias.index_select(0, rows.index)
         if self.chunk_query is None:
-            return torch.baddbmm(self.bias, inputs.unsqueeze(1), self.keys.transpose(1, 2))
-        features, keys = (of.unflatten(-1, (self.config.num_heads, -1)) for of in (self.chunk_query(inputs), self.keys))
-        return torch.einsum("bhe,bnhe->bhn", features, keys) + self.bias
+            return torch.baddbmm(bias, inputs.unsqueeze(1), known.transpose(1, 2))
+        features, keys = (of.unflatten(-1, (self.config.num_heads, -1)) for of in (self.chunk_query(inputs), known))
+        return torch.einsum("bhe,bnhe->bhn", features, keys) + bias
 
-    def _read_all(self, queries: Tensor, relevance: Tensor) -> tuple[Tensor, Tensor]:
-        b, heads, n, c = self.batch_size, self.config.num_heads, self.config.num_chunks, self.config.chunk_len
-        keys, values = self.keys_values.view(2, b * heads, n * c, -1).unbind(0)
+    def _read_all(self, queries: Tensor, relevance: Tensor, rows: Rows | None) -> tuple[Tensor, Tensor]:
+        b, heads, n, c = len(queries), self.config.num_heads, self.config.num_chunks, self.config.chunk_len
+        entries = self.keys_values if rows is None else self.keys_values.index_select(1, rows.index)
+        keys, values = entries.view(2, b * heads, n * c, -1).unbind(0)
         scores = torch.bmm(queries.flatten(0, 1), keys.transpose(1, 2)).view(b, heads, n, c)
         if self.missing is not None:
-            scores = scores + self.missing[:, None]
+            scores = scores + (self.missing if rows is None else self.missing[rows.index])[:, None]
         weights = softmax(scores.to(torch.promote_types(scores.dtype, torch.float32)))
         mixed = (weights * relevance.unsqueeze(-1)).to(self.dtype)  # b h n c times b (1 or h) n 1
         return torch.bmm(mixed.view(b * heads, 1, n * c), values).view(b, -1), weights
 
-    def _read_chosen(self, queries: Tensor, index: Tensor, relevance: Tensor) -> tuple[Tensor, Tensor]:
-        b, k = self.batch_size, index.shape[-1]
-        index = (index.squeeze(1) + self.first_row).flatten()  # b*k
+    def _read_chosen(
+        self, queries: Tensor, index: Tensor, relevance: Tensor, rows: Rows | None
+    ) -> tuple[Tensor, Tensor]:
+        b, k = len(queries), index.shape[-1]
+        first = self.first_row if rows is None else self.first_row[rows.index]
+        index = (index.squeeze(1) + first).flatten()  # b*k
         keys, values = self.keys_values.flatten(0, 1).index_select(0, index).unflatten(0, (b, k)).unbind(2)  # b k h c e
         scores = (keys @ queries.transpose(-1, -2).unsqueeze(1)).squeeze(-1)  # b k h c
         if self.missing is not None:

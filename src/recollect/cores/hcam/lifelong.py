@@ -27,7 +27,9 @@ from recollect.cores.hcam.chunk_store import ChunkStore, FileStore, MemoryStore
 from recollect.cores.hcam.core import HierarchicalChunkMemory, HierarchicalChunkMemoryState, LayerMemory
 from recollect.cores.hcam.lifelong_cache import ChunkIndex, LifelongChunkCache
 from recollect.cores.hcam.stream import ChunkStream
+from recollect.cores.stream_memory import RowNames
 from recollect.layers.finite import is_finite
+from recollect.layers.rings import Rows
 from recollect.layers.window_attention import visible_steps
 from recollect.ops.packed_linear import without_autocast, working_dtype
 
@@ -145,61 +147,58 @@ class LifelongStream(ChunkStream):
         with without_autocast(inputs):
             while begin < t:
                 if begin == following:
-                    self._new_episode([row for row, first in enumerate(resets[begin]) if first], firsts[:, begin])
+                    starting = [row for row, first in enumerate(resets[begin]) if first]
+                    self._new_episode(Rows(torch.tensor(starting, device=firsts.device), b))
                     following = next(starts)
                 end = min(following, begin + self._until_chunk())
                 self._segment(inputs[:, begin:end])
                 begin = end
-            self._project_windows()
+            self._project_windows(None)
 
-    @torch.no_grad()
-    def reset(self, rows: Tensor | np.ndarray | list[int] | None = None) -> None:
+    def reset(self, rows: RowNames | None = None) -> None:
         """Clear all rows, or the given ones, with the chunks that are carried across episodes."""
-        mask = self._never.clone()
-        mask[slice(None) if rows is None else self.index_of(rows)] = True
-        forgotten = mask.nonzero()[:, 0].tolist()
-        self._drop_chunks(forgotten)
-        self._clear(forgotten, mask)
+        forgotten = self.named_rows(range(self.batch_size) if rows is None else rows)
+        self._drop_chunks(forgotten.numbers)
+        self._clear(forgotten)
         self._note_chunks()
 
     def extra_arguments(self) -> dict[str, Any]:
         """Return capacity, folder and dtype."""
         return self._options
 
-    @property
-    def state(self) -> HierarchicalChunkMemoryState:
-        """The memory as the state of a core whose ``num_chunks`` is the most that any row has (at least 1).
+    def read_rows(self, rows: Rows | None) -> HierarchicalChunkMemoryState:
+        """Return a copy of the state of a core whose ``num_chunks`` is the most that any row has (at least 1).
 
-        This is a copy in RAM: 1 GB for a million steps of two layers of width 128. ``save``, ``load`` and ``fork``
-        use it.
+        A copy in RAM: 1 GB for a million steps of two layers of width 128. ``save``, ``load`` and ``fork`` use it.
         """
-        b, device, held = self.batch_size, self._never.device, self._chunk_index.held
-        n = max(held, 1)
-        order = self._order() if held else torch.zeros(b, 1, dtype=torch.long, device=device)
-        exists = torch.arange(n, 0, -1, device=device) <= torch.tensor(self.held, device=device)[:, None]
-        rows = torch.arange(b, device=device)[:, None]
+        device, held = self._never.device, self._chunk_index.held
+        index = torch.arange(self.batch_size, device=device) if rows is None else rows.index
+        b, n = len(index), max(held, 1)
+        order = self._chunk_index.order(rows) if held else torch.zeros(b, 1, dtype=torch.long, device=device)
+        counts = torch.tensor(self.held, device=device)[index]
+        exists = torch.arange(n, 0, -1, device=device) <= counts[:, None]
         layers = []
-        for cache, window in zip(self._caches, self._windows(), strict=True):
-            contents = cache.take(order[:, None]).to(window.dtype).unflatten(0, (b, n))
+        for cache, window in zip(self._caches, self._windows(rows), strict=True):
+            contents = cache.take(order[:, None], rows).to(window.dtype).unflatten(0, (b, n))
             contents.masked_fill_(~exists[..., None, None], 0.0)
-            means = torch.where(exists[..., None], cache.means[rows, order], 0.0)
+            means = torch.where(exists[..., None], cache.means[index[:, None], order], 0.0)
             layers.append(LayerMemory(window, contents, means))
-        lengths = torch.where(exists, self._chunk_index.lengths.gather(1, order), 0)
-        return HierarchicalChunkMemoryState(tuple(layers), lengths, torch.tensor(self._steps, device=device))
+        lengths = torch.where(exists, self._chunk_index.lengths[index].gather(1, order), 0)
+        return HierarchicalChunkMemoryState(tuple(layers), lengths, torch.tensor(self._steps_of(rows), device=device))
 
-    def load_state(self, state: HierarchicalChunkMemoryState) -> None:
-        """Continue from a state of the core with any number of chunks, of which the newest are kept."""
-        self.check_state(state)
-        self._load_windows([layer.window for layer in state.layers], state.steps.tolist())
-        for row, lengths in enumerate(state.lengths):
+    def write_rows(self, state: HierarchicalChunkMemoryState, rows: Rows | None) -> None:
+        """Continue some rows from a state with any number of chunks, of which the newest are kept; None: all."""
+        self._load_windows([layer.window for layer in state.layers], state.steps.tolist(), rows)
+        numbers = range(self.batch_size) if rows is None else rows.numbers
+        for source, (row, lengths) in enumerate(zip(numbers, state.lengths, strict=True)):
             self._chunk_index.clear(row)
             # A chunk that was removed from the state has left a gap of length 0.
             chosen = (lengths > 0).nonzero()[-self.num_chunks :, 0]
             for begin in range(0, len(chosen), BATCH):
                 part = chosen[begin : begin + BATCH]
                 places = [self._chunk_index.claim(row) for _ in part]
-                chunks = torch.stack([layer.contents[row, part] for layer in state.layers], 1)
-                means = torch.stack([layer.keys[row, part] for layer in state.layers], 1)
+                chunks = torch.stack([layer.contents[source, part] for layer in state.layers], 1)
+                means = torch.stack([layer.keys[source, part] for layer in state.layers], 1)
                 self._write_at([row] * len(places), places, lengths[part], chunks, means)
         self._note_chunks()
 
@@ -232,8 +231,8 @@ class LifelongStream(ChunkStream):
         super()._note_chunks()
         self._chunk_index.recount()
 
-    def _rows_with_chunks(self) -> list[bool]:
-        return [count > 0 for count in self._chunk_index.counts]
+    def _counts(self) -> list[int]:
+        return self._chunk_index.counts
 
     def _order(self) -> Tensor:
         return self._chunk_index.order()
@@ -249,7 +248,7 @@ class LifelongStream(ChunkStream):
         past, raw = self._raw.window(), []
         since = torch.tensor(self._steps, device=inputs.device)[:, None] + torch.arange(t, device=inputs.device)
         visible = visible_steps(since, w)
-        x = self.core.project(inputs)
+        x, held = self.core.project(inputs), self._held(None)
         for i, (step_layer, cache) in enumerate(zip(self._layers, self._caches, strict=True)):
             raw.append(x)
             if i == len(self._layers) - 1:
@@ -257,16 +256,16 @@ class LifelongStream(ChunkStream):
             layer = step_layer.layer
             x = layer.gate_local(x, layer.local(x, past[:, -w:, i], visible, self._features))
             read = torch.zeros_like(x)  # a gate changes the stream even without chunks
-            if not self._empty:
-                read = cache.read_steps(F.layer_norm(x, (d,)), self._has_chunks)
+            if held.most:
+                read = cache.read_steps(F.layer_norm(x, (d,)), held)
             x = layer.gate_memory(x, read)
             forward = layer.feed_forward  # in parts, because the whole applies dropout in training
             middle = forward.activation(forward.expand(layer.norm_forward(x)))
             x = layer.gate_forward(x, forward.contract(middle))
         self._raw.load(torch.cat((past, torch.stack(raw, 2)), 1)[:, -self._raw.length :])
-        self._advance_count(t)
+        self._advance_count(t, range(self.batch_size))
 
-    def check_state(self, state: HierarchicalChunkMemoryState) -> None:
+    def check_state(self, state: HierarchicalChunkMemoryState, batch_size: int | None = None) -> None:
         """Raise ``ValueError`` unless the state is of this core, with any number of chunks."""
         core, n = self.core, self.core.config.num_chunks
         if isinstance(state, HierarchicalChunkMemoryState) and state.lengths.ndim == 2 and state.lengths.shape[1] > 0:
@@ -279,7 +278,7 @@ class LifelongStream(ChunkStream):
                     for layer in state.layers
                 ]
                 state = state._replace(layers=tuple(seen), lengths=state.lengths[:, :1].expand(-1, n))
-        core.check_state(state, self.batch_size, self._never.device)
+        core.check_state(state, self.batch_size if batch_size is None else batch_size, self._never.device)
 
-    def _try_step(self, state: HierarchicalChunkMemoryState, path: str | os.PathLike[str]) -> None:
+    def try_state(self, state: HierarchicalChunkMemoryState, path: str | os.PathLike[str]) -> None:
         """Skip the step: no counter leads outside this memory, and a second stream would double its bytes."""

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from recollect.cores.hcam.attention import choose_chunks, scatter_topk
-from recollect.cores.hcam.chunk_cache import ChunkCache, scatter_topk_chunks
+from recollect.cores.hcam.chunk_cache import ChunkCache, Held, scatter_topk_chunks
 from recollect.cores.hcam.chunk_store import ChunkStore
 from recollect.cores.hcam.core import HierarchicalChunkLayer
+from recollect.layers.rings import Rows
 from recollect.ops.packed_linear import PackedLinear, without_autocast
 
 
@@ -54,9 +55,14 @@ class ChunkIndex:
             counts = torch.tensor(self.counts, device=device)
             self.absent = torch.arange(self.held, device=device) >= counts[:, None, None]
 
-    def order(self) -> Tensor:
-        """Return places from the oldest chunk to the newest, long ``[b, held]``; those without a chunk come first."""
-        start = torch.tensor(self.next, device=self.lengths.device)
+    def absent_of(self, rows: Rows | None) -> Tensor | None:
+        """Return :attr:`absent` of some rows; None: of all."""
+        return self.absent if self.absent is None or rows is None else self.absent[rows.index]
+
+    def order(self, rows: Rows | None = None) -> Tensor:
+        """Return places from the oldest chunk to the newest, long ``[r, held]``; those without a chunk come first."""
+        numbers = self.next if rows is None else [self.next[row] for row in rows.numbers]
+        start = torch.tensor(numbers, device=self.lengths.device)
         return (start[:, None] + torch.arange(self.held, device=start.device)) % max(self.held, 1)
 
 
@@ -96,27 +102,28 @@ class LifelongChunkCache(ChunkCache):
         self.first_place = torch.arange(batch_size, device=device)[:, None, None] * n
         self.age = torch.arange(c.chunk_len, 0, -1, device=device)
 
-    def read(self, inputs: Tensor, has_chunks: Tensor | None, order: Tensor | None) -> Tensor:
+    def read(self, inputs: Tensor, held: Held, order: Tensor | None, rows: Rows | None) -> Tensor:
         """Return the update of the stream."""
-        return self.read_steps(inputs.unsqueeze(1), has_chunks, order)[:, 0]
+        return self.read_steps(inputs.unsqueeze(1), held, order, rows)[:, 0]
 
-    def read_steps(self, inputs: Tensor, has_chunks: Tensor | None, order: Tensor | None = None) -> Tensor:
+    def read_steps(self, inputs: Tensor, held: Held, order: Tensor | None = None, rows: Rows | None = None) -> Tensor:
         """Read by t steps that see the same chunks, ``[b, t, d] -> [b, t, d]``; Taps record only t = 1."""
         (b, t), r, c = inputs.shape[:2], self.relevances, self.config
-        rows = inputs.flatten(0, 1)
-        index, relevance = self._choose(self.fold_query(rows.to(self.means.dtype)).view(b, t * r, -1))
-        if has_chunks is not None:
-            relevance = relevance * has_chunks
-        chosen = self.take(index).to(self.dtype).view(b * t * r, index.shape[-1], c.chunk_len, -1)
+        steps_in = inputs.flatten(0, 1)
+        index, relevance = self._choose(self.fold_query(steps_in.to(self.means.dtype)).view(b, t * r, -1), rows)
+        if held.mask is not None:
+            relevance = relevance * held.mask
+        entries = index + (self.first_place if rows is None else self.first_place[rows.index])
+        chosen = self._take_entries(entries).to(self.dtype).view(b * t * r, index.shape[-1], c.chunk_len, -1)
         if self.positions is not None:
             chosen += self.positions
-        queries = self.query(rows.to(self.dtype)).unflatten(-1, (c.num_heads, -1))
+        queries = self.query(steps_in.to(self.dtype)).unflatten(-1, (c.num_heads, -1))
         queries = torch.bmm(queries.transpose(0, 1), self.into_keys).transpose(0, 1)  # bt h d
         steps = chosen.flatten(1, 2)  # btr kc d
         # All heads share a relevance, or every head has its own steps.
         scores = torch.bmm(queries.reshape(b * t * r, -1, c.dim), steps.mT).unflatten(-1, chosen.shape[1:3])
         if c.carry_across_episodes:
-            lengths = self.chunk_index.lengths.flatten()[index + self.first_place].clamp(min=1)
+            lengths = self.chunk_index.lengths.flatten()[entries].clamp(min=1)
             scores = scores.masked_fill((self.age > lengths[..., None]).flatten(0, 1).unsqueeze(1), self.lowest)
         weights = scores.softmax(-1, torch.promote_types(scores.dtype, torch.float32))
         mixed = (weights * relevance.flatten(0, 1)[:, None, :, None]).to(self.dtype)
@@ -126,22 +133,26 @@ class LifelongChunkCache(ChunkCache):
         if self.value_bias is not None:
             read = torch.addcmul(read, share.sum(-1, keepdim=True).to(read.dtype), self.value_bias)
         if self.listened and t == 1:
-            held, shown = self.chunk_index.held, weights.view(b, c.num_heads, *weights.shape[-2:])
-            self.show(scatter_topk(index, relevance, held), scatter_topk_chunks(index, shown, held), order)
-        return self.update(read.flatten(1), share, has_chunks).view(b, t, -1)
+            places, shown = self.chunk_index.held, weights.view(b, c.num_heads, *weights.shape[-2:])
+            self.show(scatter_topk(index, relevance, places), scatter_topk_chunks(index, shown, places), order)
+        return self.update(read.flatten(1), share, held.mask).view(b, t, -1)
 
-    def take(self, index: Tensor) -> Tensor:
-        """Copy the steps of chunks ``[b, q, k]`` of this layer to the stream's device, ``[b*q*k, c, d]``."""
-        layers = self.config.num_layers
-        entries = ((index + self.first_place) * layers + self.number).flatten()
+    def take(self, index: Tensor, rows: Rows | None = None) -> Tensor:
+        """Copy the steps of chunks ``[r, q, k]`` of this layer to the stream's device, ``[r*q*k, c, d]``."""
+        return self._take_entries(index + (self.first_place if rows is None else self.first_place[rows.index]))
+
+    def _take_entries(self, places: Tensor) -> Tensor:
+        """As :meth:`take`, for places of the store."""
+        entries = (places * self.config.num_layers + self.number).flatten()
         return self.store.take(entries.to(self.store.data.device)).to(self.means.device)
 
-    def _choose(self, queries: Tensor) -> tuple[Tensor, Tensor]:
-        """Return places and relevances ``[b, q, k]`` for queries ``[b, q, d]``, over all chunks."""
-        held = self.chunk_index.held
-        scores = torch.bmm(queries, self.means[:, :held].mT)
-        if self.chunk_index.absent is not None:
-            scores.masked_fill_(self.chunk_index.absent, self.lowest)
+    def _choose(self, queries: Tensor, rows: Rows | None) -> tuple[Tensor, Tensor]:
+        """Return places and relevances ``[r, q, k]`` for queries ``[r, q, d]``, over all chunks."""
+        held, absent = self.chunk_index.held, self.chunk_index.absent_of(rows)
+        means = self.means[:, :held]
+        scores = torch.bmm(queries, (means if rows is None else means.index_select(0, rows.index)).mT)
+        if absent is not None:
+            scores.masked_fill_(absent, self.lowest)
         index, relevance = choose_chunks(scores, None, self.config.top_k, self.config.reading.relevance)
         if index is None:
             index = torch.arange(held, device=scores.device).expand_as(relevance)

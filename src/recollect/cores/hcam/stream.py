@@ -4,18 +4,18 @@ The windows are ring buffers of keys and values, the chunks are in a :class:`Chu
 applies dropout.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.cores.hcam.chunk_cache import ChunkCache, RingChunkCache
+from recollect.cores.hcam.chunk_cache import ChunkCache, Held, RingChunkCache, held_by
 from recollect.cores.hcam.core import HierarchicalChunkMemory, HierarchicalChunkMemoryState, LayerMemory
-from recollect.cores.stream import Stream
+from recollect.cores.stream import RowStream
 from recollect.layers.ring_attention import RingAttention, Visibility
-from recollect.layers.rings import MirrorRing
+from recollect.layers.rings import MirrorRing, Rows
 from recollect.ops.packed_linear import PackedLinear, without_autocast, working_dtype
 
 
@@ -48,14 +48,12 @@ class ChunkStreamLayer:
             contract.weight.to(self.dtype), contract.bias.to(self.dtype), rows=batch_size, uses=1000
         )
 
-    def __call__(
-        self, x: Tensor, hidden: Tensor | None, empty: bool, has_chunks: Tensor | None, order: Tensor | None
-    ) -> Tensor:
-        """Map ``[b, d] -> [b, d]``; ``empty`` if no row has a chunk, the rest as in the parts."""
+    def __call__(self, x: Tensor, hidden: Tensor | None, held: Held, order: Tensor | None, rows: Rows | None) -> Tensor:
+        """Map ``[r, d] -> [r, d]``; arguments as in the parts."""
         width = x.shape[-1:]
-        x = self.join(self.layer.gate_local, x, self.out(self.attention(x, hidden)))
-        if not empty:
-            read = self.cache.read(F.layer_norm(x, width), has_chunks, order)
+        x = self.join(self.layer.gate_local, x, self.out(self.attention(x, hidden, rows=rows)))
+        if held.most:
+            read = self.cache.read(F.layer_norm(x, width), held, order, rows)
             x = self.join(self.layer.gate_memory, x, read)
         elif self.gated:  # a gate changes the stream even without chunks
             x = self.join(self.layer.gate_memory, x, torch.zeros_like(x))
@@ -67,7 +65,7 @@ class ChunkStreamLayer:
         return gate(x, update.to(x.dtype)) if self.gated else x + update
 
 
-class ChunkStream(Stream, ABC):
+class ChunkStream(RowStream):
     """Base of both streams of a :class:`HierarchicalChunkMemory`: windows, counters, and when a chunk is written.
 
     Counters are Python integers, so that no step waits for a device.
@@ -92,95 +90,112 @@ class ChunkStream(Stream, ABC):
         """Remove the chunks of the rows."""
 
     @abstractmethod
-    def _rows_with_chunks(self) -> list[bool]:
-        """Return for each row whether it has a chunk."""
+    def _counts(self) -> list[int]:
+        """Return the number of chunks of each row."""
 
     @abstractmethod
     def _order(self) -> Tensor:
         """Return places of each row from the oldest chunk to the newest, long ``[b, n]``; empty places come first."""
 
-    def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
-        """Take one step ``[b, i] -> [b, dim]``."""
+    def advance_rows(self, inputs: Tensor, is_first: Tensor, rows: Rows | None) -> Tensor:
+        """Take one step ``[r, i] -> [r, dim]``."""
         with without_autocast(inputs):
-            if is_first is not self._never and any(firsts := is_first.tolist()):
-                self._new_episode([row for row, first in enumerate(firsts) if first], is_first)
-            return self._step(inputs.to(self._raw.data.dtype))
+            if starting := self.starting(is_first, rows):
+                self._new_episode(starting)
+            return self._step(inputs.to(self._raw.data.dtype), rows)
 
-    def _step(self, inputs: Tensor) -> Tensor:
-        x, hidden, raw = self.core.project(inputs), self._visible.step(), []
-        order = self._order() if any(layer.cache.listened for layer in self._layers) else None
+    def _step(self, inputs: Tensor, rows: Rows | None) -> Tensor:
+        x, hidden, raw = self.core.project(inputs), self._visible.step(rows), []
+        order, held = None, self._held(rows)
+        if any(layer.cache.listened for layer in self._layers):
+            order = self._order() if rows is None else self._order()[rows.index]
         for layer in self._layers:
             raw.append(x)
-            x = layer(x, hidden, self._empty, self._has_chunks, order)
-        self._raw.push(torch.stack(raw, 1))
-        self._advance_count(1)
+            x = layer(x, hidden, held, order, rows)
+        self._raw.push(torch.stack(raw, 1), None if rows is None else rows.index)
+        self._advance_count(1, range(self.batch_size) if rows is None else rows.numbers)
         return x
 
-    def _advance_count(self, steps: int) -> None:
-        """Count new steps, of which only the last may complete a chunk."""
-        self._steps = [before + steps for before in self._steps]
+    def _held(self, rows: Rows | None) -> Held:
+        """Return the chunks that some rows hold now; None: all rows."""
+        if rows is not None:
+            counts = self._counts()
+            return held_by([counts[row] for row in rows.numbers], self._raw.data)
+        if self._all_held is None:
+            self._all_held = held_by(self._counts(), self._raw.data)
+        return self._all_held
+
+    def _advance_count(self, steps: int, rows: Sequence[int]) -> None:
+        """Count new steps of the rows, of which only the last may complete a chunk."""
         completes, chunk_len = self.core.config.completes, self.core.config.chunk_len
-        if ended := [row for row, after in enumerate(self._steps) if completes(after)]:
+        for row in rows:
+            self._steps[row] += steps
+        if ended := [row for row in rows if completes(self._steps[row])]:
             self._complete_chunks(ended, [chunk_len] * len(ended))
 
-    def _new_episode(self, rows: list[int], is_first: Tensor) -> None:
+    def _new_episode(self, rows: Rows) -> None:
         """Start an episode in the rows."""
         c = self.core.config
         if not c.carry_across_episodes:
-            self._drop_chunks(rows)
+            self._drop_chunks(rows.numbers)
             self._note_chunks()
-        elif cut := [row for row in rows if self._steps[row] and not c.completes(self._steps[row])]:
+        elif cut := [row for row in rows.numbers if self._steps[row] and not c.completes(self._steps[row])]:
             self._complete_chunks(cut, c.in_progress(torch.tensor([self._steps[row] for row in cut])).tolist())
-        self._clear(rows, is_first)
+        self._clear(rows)
 
-    def _clear(self, rows: list[int], mask: Tensor) -> None:
-        """Clear the windows of the rows, which are those of ``mask [b]``."""
-        for row in rows:
+    def _clear(self, rows: Rows) -> None:
+        """Clear the windows of the rows."""
+        for row in rows.numbers:
             self._steps[row] = 0
-        self._visible.clear(mask)
-        self._raw.clear(mask)
+        self._visible.clear(rows)
+        self._raw.clear(rows.index)
         for layer in self._layers:
-            layer.attention.ring.clear(mask.repeat(self.core.config.num_heads))
+            layer.attention.clear(rows)
 
     def _complete_chunks(self, rows: list[int], lengths: list[int]) -> None:
         """Store the newest steps of the rows as a chunk, in place of their oldest one."""
         c, device = self.core.config, self._never.device
         index, size = torch.tensor(rows, device=device), torch.tensor(lengths, device=device)
-        steps = self._raw.window()[:, -c.chunk_len :][index]  # r c layers d
+        steps = self._raw.window(index)[:, -c.chunk_len :]  # r c layers d
         exists = torch.arange(c.chunk_len, 0, -1, device=device) <= size[:, None]
         steps = torch.where(exists[..., None, None], steps, 0.0)
         self._write_chunk(rows, lengths, steps, steps.sum(1) / size[:, None, None])
         self._note_chunks()
 
     def _note_chunks(self) -> None:
-        """Update which rows have a chunk."""
-        rows = self._rows_with_chunks()
-        self._empty, self._has_chunks = not any(rows), None
-        if not all(rows):
-            like = self._raw.data
-            self._has_chunks = torch.tensor(rows, device=like.device).to(like.dtype)[:, None, None]
+        """Forget which rows have a chunk, after a change."""
+        self._all_held = None
 
-    def _windows(self) -> list[Tensor]:
-        """Return copies of the last w inputs of every layer, ``[b, w, d]``."""
-        raw = self._raw.window()[:, -self.core.config.memory_len :].unbind(2)
+    def _windows(self, rows: Rows | None) -> list[Tensor]:
+        """Return copies of the last w inputs of every layer, ``[r, w, d]``."""
+        raw = self._raw.window(None if rows is None else rows.index)
+        raw = raw[:, -self.core.config.memory_len :].unbind(2)
         return [window.clone(memory_format=torch.contiguous_format) for window in raw]
 
-    def _load_windows(self, windows: list[Tensor], steps: list[int]) -> None:
+    def _load_windows(self, windows: list[Tensor], steps: list[int], rows: Rows | None) -> None:
         """Continue from windows, after ``steps`` of each row's episode."""
-        self._steps = steps
+        if rows is None:
+            self._steps = steps
+        else:
+            for row, count in zip(rows.numbers, steps, strict=True):
+                self._steps[row] = count
         stacked = torch.stack(windows, 2)
-        self._raw.load(F.pad(stacked, (0, 0, 0, 0, self._raw.length - stacked.shape[1], 0)))
-        self._project_windows()
+        stacked = F.pad(stacked, (0, 0, 0, 0, self._raw.length - stacked.shape[1], 0))
+        self._raw.load(stacked, None if rows is None else rows.index)
+        self._project_windows(rows)
 
-    def _project_windows(self) -> None:
+    def _project_windows(self, rows: Rows | None) -> None:
         """Compute keys and values of local attention from the raw inputs."""
-        c = self.core.config
-        self._visible.load(torch.tensor(self._steps, device=self._never.device).clamp(max=c.memory_len))
-        raw = self._raw.window()[:, -c.memory_len :].unbind(2)
+        c, steps = self.core.config, self._steps_of(rows)
+        self._visible.load(torch.tensor(steps, device=self._never.device).clamp(max=c.memory_len), rows)
+        raw = self._raw.window(None if rows is None else rows.index)[:, -c.memory_len :].unbind(2)
         with without_autocast(self._raw.data):
             for layer, window in zip(self._layers, raw, strict=True):
                 standard = F.layer_norm(window, (c.dim,))
-                layer.attention.load(F.linear(standard, layer.weight[c.dim :], layer.bias[c.dim :]))
+                layer.attention.load(F.linear(standard, layer.weight[c.dim :], layer.bias[c.dim :]), rows)
+
+    def _steps_of(self, rows: Rows | None) -> list[int]:
+        return self._steps if rows is None else [self._steps[row] for row in rows.numbers]
 
     def _window_buffers(self) -> list[Tensor]:
         return [self._raw.data, self._visible.count, *(layer.attention.ring.data for layer in self._layers)]
@@ -194,36 +209,40 @@ class HierarchicalChunkStream(ChunkStream):
         self._caches = [RingChunkCache(layer, batch_size, dtype) for layer in core.layers]
         super().__init__(core, self._caches)
 
-    @property
-    def state(self) -> HierarchicalChunkMemoryState:
-        """The memory as the core's state (a copy)."""
+    def read_rows(self, rows: Rows | None) -> HierarchicalChunkMemoryState:
+        """Return a copy of the core's state of some rows; None: of all."""
         device = self._never.device
-        rows, order = torch.arange(self.batch_size, device=device)[:, None], self._order()
-        lengths = torch.tensor(self._lengths, device=device).gather(1, order)
+        numbers = range(self.batch_size) if rows is None else rows.numbers
+        index, order = torch.tensor(numbers, device=device)[:, None], self._order_of(numbers)
+        lengths = torch.tensor([self._lengths[row] for row in numbers], device=device).gather(1, order)
         exists = lengths[..., None] > 0
         layers = tuple(
             LayerMemory(
                 window,
-                torch.where(exists[..., None], cache.contents[rows, order], 0.0),
-                torch.where(exists, cache.means[rows, order], 0.0),
+                torch.where(exists[..., None], cache.contents[index, order], 0.0),
+                torch.where(exists, cache.means[index, order], 0.0),
             )
-            for cache, window in zip(self._caches, self._windows(), strict=True)
+            for cache, window in zip(self._caches, self._windows(rows), strict=True)
         )
-        return HierarchicalChunkMemoryState(layers, lengths, torch.tensor(self._steps, device=device))
+        return HierarchicalChunkMemoryState(layers, lengths, torch.tensor(self._steps_of(rows), device=device))
 
-    def load_state(self, state: HierarchicalChunkMemoryState) -> None:
-        """Continue from a state of the core."""
-        self.core.check_state(state, self.batch_size, self._never.device)
+    def write_rows(self, state: HierarchicalChunkMemoryState, rows: Rows | None) -> None:
+        """Continue some rows from a state ``[r, ...]``; None: all. Projects all their chunks again."""
         c, device = self.core.config, self._never.device
-        self._lengths: list[list[int]] = state.lengths.tolist()
-        self._next = [0] * self.batch_size  # place of each row's next chunk; chunks are in order of age now
-        self._load_windows([memory.window for memory in state.layers], state.steps.tolist())
-        rows = torch.arange(self.batch_size, device=device).repeat_interleave(c.num_chunks)
-        places = torch.arange(c.num_chunks, device=device).repeat(self.batch_size)
+        if rows is None:
+            self._lengths: list[list[int]] = [[]] * self.batch_size
+            self._chunks_of = [0] * self.batch_size
+            self._next = [0] * self.batch_size  # place of each row's next chunk; chunks are in order of age now
+        numbers = range(self.batch_size) if rows is None else rows.numbers
+        for row, lengths in zip(numbers, state.lengths.tolist(), strict=True):
+            self._lengths[row], self._next[row], self._chunks_of[row] = lengths, 0, sum(map(bool, lengths))
+        self._load_windows([memory.window for memory in state.layers], state.steps.tolist(), rows)
+        index = torch.tensor(numbers, device=device).repeat_interleave(c.num_chunks)
+        places = torch.arange(c.num_chunks, device=device).repeat(len(numbers))
         with without_autocast(self._raw.data):
             for cache, memory in zip(self._caches, state.layers, strict=True):
                 chunks, means = memory.contents.flatten(0, 1), memory.keys.flatten(0, 1)
-                cache.write(rows, places, chunks, means, state.lengths.flatten())
+                cache.write(index, places, chunks, means, state.lengths.flatten())
         self._note_chunks()
 
     def buffers(self) -> list[Tensor]:
@@ -238,6 +257,7 @@ class HierarchicalChunkStream(ChunkStream):
         device = self._never.device
         places = [self._next[row] for row in rows]
         for row, place, length in zip(rows, places, lengths, strict=True):
+            self._chunks_of[row] += not self._lengths[row][place]
             self._lengths[row][place] = length
             self._next[row] = (place + 1) % self.core.config.num_chunks
         index, where = torch.tensor(rows, device=device), torch.tensor(places, device=device)
@@ -248,13 +268,17 @@ class HierarchicalChunkStream(ChunkStream):
     def _drop_chunks(self, rows: list[int]) -> None:
         for row in rows:
             self._lengths[row] = [0] * self.core.config.num_chunks
-            self._next[row] = 0
+            self._next[row] = self._chunks_of[row] = 0
             for cache in self._caches:
                 cache.clear(row)
 
-    def _rows_with_chunks(self) -> list[bool]:
-        return [any(lengths) for lengths in self._lengths]
+    def _counts(self) -> list[int]:
+        return self._chunks_of
 
     def _order(self) -> Tensor:
+        return self._order_of(range(self.batch_size))
+
+    def _order_of(self, rows: Sequence[int]) -> Tensor:
         n = self.core.config.num_chunks
-        return torch.tensor([[(start + i) % n for i in range(n)] for start in self._next], device=self._never.device)
+        places = [[(self._next[row] + i) % n for i in range(n)] for row in rows]
+        return torch.tensor(places, device=self._never.device)

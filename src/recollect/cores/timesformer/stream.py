@@ -14,11 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from recollect.cores.stream import Stream
+from recollect.cores.stream import RowStream
 from recollect.cores.timesformer.attention import center
 from recollect.cores.timesformer.core import TimeSformer, TimeSformerLayer, TimeSformerState
 from recollect.layers.ring_attention import Visibility
-from recollect.layers.rings import MirrorRing
+from recollect.layers.rings import MirrorRing, Rows
 from recollect.ops.packed_linear import without_autocast
 
 SCORES = 2**21
@@ -44,25 +44,28 @@ class SamePlaceStep:
         self.out_bias = F.linear(folded.values_bias, attention.out.weight, attention.out.bias)
         self.ring = MirrorRing(batch_size * places, len(times), (d,), times)
 
-    def load(self, frames: Tensor) -> None:
+    def load(self, frames: Tensor, rows: Rows | None = None) -> None:
         """Replace the window by ``[b, w, n, d]``, oldest first."""
-        rows = frames.transpose(1, 2).flatten(0, 1)
-        self.ring.load(F.pad(rows, (0, 0, 1, 0)))
+        by_place = frames.transpose(1, 2).flatten(0, 1)
+        self.ring.load(F.pad(by_place, (0, 0, 1, 0)), self._entries(rows))
 
-    def frames(self) -> Tensor:
+    def frames(self, rows: Rows | None = None) -> Tensor:
         """Return the window after a step, ``[b, w, n, d]``."""
-        return self.ring.window()[:, 1:].unflatten(0, (-1, self.places)).transpose(1, 2)
+        return self.ring.window(self._entries(rows))[:, 1:].unflatten(0, (-1, self.places)).transpose(1, 2)
 
-    def clear(self, rows: Tensor) -> None:
-        """Zero the rows of a bool mask ``[b]``."""
-        self.ring.clear(rows.repeat_interleave(self.places))
+    def clear(self, rows: Rows) -> None:
+        """Zero the rows."""
+        self.ring.clear(rows.of_parts(self.places))
 
-    def __call__(self, x: Tensor, hidden: Tensor | None) -> Tensor:
+    def _entries(self, rows: Rows | None) -> Tensor | None:
+        return None if rows is None else rows.of_parts(self.places)
+
+    def __call__(self, x: Tensor, hidden: Tensor | None, rows: Rows | None = None) -> Tensor:
         """Attend from ``[b, n, d]``; ``hidden [b, w + 1]`` is 0 where visible, else the smallest number."""
         b, n, d = x.shape
         heads = self.attention.num_heads
-        self.ring.push((center(x) - self.times[-1]).flatten(0, 1))
-        aged = self.ring.window() + self.times  # bn w+1 d
+        self.ring.push((center(x) - self.times[-1]).flatten(0, 1), self._entries(rows))
+        aged = self.ring.window(self._entries(rows)) + self.times  # bn w+1 d
         inverse = aged.square().mean(-1).add_(self.attention.norm.eps).rsqrt_()[:, None]
         queries = F.linear(F.layer_norm(x, (d,)), self.absorbed, self.absorbed_bias).view(b * n, heads, d)
         scores = torch.bmm(queries, aged.transpose(1, 2)).mul_(inverse)
@@ -90,40 +93,44 @@ class AllPlacesStep:
         self.rows = max(1, SCORES // (self.attention.num_heads * places**2 * len(times)))
         self.ring = MirrorRing(batch_size, len(times), (places, times.shape[1]), times)
 
-    def load(self, frames: Tensor) -> None:
+    def load(self, frames: Tensor, rows: Rows | None = None) -> None:
         """Replace the window by ``[b, w, n, d]``, oldest first."""
-        self.ring.load(F.pad(frames, (0, 0, 0, 0, 1, 0)))
+        self.ring.load(F.pad(frames, (0, 0, 0, 0, 1, 0)), None if rows is None else rows.index)
 
-    def frames(self) -> Tensor:
+    def frames(self, rows: Rows | None = None) -> Tensor:
         """Return the window after a step, ``[b, w, n, d]``."""
-        return self.ring.window()[:, 1:]
+        return self.ring.window(None if rows is None else rows.index)[:, 1:]
 
-    def clear(self, rows: Tensor) -> None:
-        """Zero the rows of a bool mask ``[b]``."""
-        self.ring.clear(rows)
+    def clear(self, rows: Rows) -> None:
+        """Zero the rows."""
+        self.ring.clear(rows.index)
 
-    def __call__(self, x: Tensor, hidden: Tensor | None) -> Tensor:
+    def __call__(self, x: Tensor, hidden: Tensor | None, rows: Rows | None = None) -> Tensor:
         """Attend from ``[b, n, d]``; ``hidden [b, w + 1]`` is 0 where visible, else the smallest number."""
-        self.ring.push(center(x) - self.times[-1])
+        index = None if rows is None else rows.index
+        self.ring.push(center(x) - self.times[-1], index)
+        frames = self.ring.window(index)
         queries = F.linear(F.layer_norm(x, x.shape[-1:]), self.folded.queries, self.folded.queries_bias)
         visible = None if hidden is None else hidden == 0
         # A few rows at a time: their keys are still in the cache when they are read. Taps need all rows at once.
         together = len(x) if self.attention.has_listeners else self.rows
         parts = [slice(row, row + together) for row in range(0, len(x), together)]
-        answers = [self._answer(queries[part], part, None if visible is None else visible[part]) for part in parts]
+        answers = [
+            self._answer(queries[part], frames[part], None if visible is None else visible[part]) for part in parts
+        ]
         return self.attention.out(torch.cat(answers) + self.folded.values_bias)
 
-    def _answer(self, queries: Tensor, rows: slice, visible: Tensor | None) -> Tensor:
+    def _answer(self, queries: Tensor, frames: Tensor, visible: Tensor | None) -> Tensor:
         """Attend from some rows: ``[b, n, d] -> [b, n, d]``."""
         attention = self.attention
-        tokens = (self.ring.window()[rows] + self.times[:, None]).flatten(1, 2)  # b s d
+        tokens = (frames + self.times[:, None]).flatten(1, 2)  # b s d
         tokens *= tokens.square().mean(-1, keepdim=True).add_(attention.norm.eps).rsqrt_()
         entries = self.folded.keys_values @ tokens.transpose(1, 2)  # b 2d s
         keys, values = entries.unflatten(1, (2, attention.num_heads, -1)).unbind(1)
         return attention.read_all(queries, keys, values, visible)
 
 
-class TimeSformerStream(Stream):
+class TimeSformerStream(RowStream):
     """Stream of a :class:`TimeSformer`."""
 
     core: TimeSformer
@@ -136,31 +143,30 @@ class TimeSformerStream(Stream):
         self._visible = Visibility(batch_size, core.config.memory_len, times.device, times.dtype)
         super().__init__(core, batch_size)
 
-    @property
-    def state(self) -> TimeSformerState:
-        """The memory as the core's state (a copy)."""
-        window = torch.stack([layer.frames() for layer in self._layers], 1)
-        return TimeSformerState(window, self._visible.count.clone())
+    def read_rows(self, rows: Rows | None) -> TimeSformerState:
+        """Return a copy of the core's state of some rows; None: of all."""
+        window = torch.stack([layer.frames(rows) for layer in self._layers], 1)
+        count = self._visible.count
+        return TimeSformerState(window, count.clone() if rows is None else count[rows.index])
 
-    def load_state(self, state: TimeSformerState) -> None:
-        """Continue from a state of the core."""
-        self.core.check_state(state, self.batch_size, self._never.device)
-        self._visible.load(state.count)
+    def write_rows(self, state: TimeSformerState, rows: Rows | None) -> None:
+        """Continue some rows from a state ``[r, ...]``; None: all."""
+        self._visible.load(state.count, rows)
         with without_autocast(state.window):
             for layer, frames in zip(self._layers, state.window.unbind(1), strict=True):
-                layer.load(frames)
+                layer.load(frames, rows)
 
-    def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
-        """Take one step ``[b, i] -> [b, dim]``."""
-        if is_first is not self._never and is_first.any():
-            self._visible.clear(is_first)
+    def advance_rows(self, inputs: Tensor, is_first: Tensor, rows: Rows | None) -> Tensor:
+        """Take one step ``[r, i] -> [r, dim]``."""
+        if starting := self.starting(is_first, rows):
+            self._visible.clear(starting)
             for layer in self._layers:
-                layer.clear(is_first)
+                layer.clear(starting)
         with without_autocast(inputs):
-            hidden = self._visible.step()
+            hidden = self._visible.step(rows)
             x, others = self.core.embed(inputs.to(self._dtype))
             for layer, weights in zip(self._layers, self.core.layers, strict=True):
-                x = weights.finish(x, layer(x, hidden))
+                x = weights.finish(x, layer(x, hidden, rows))
             return self.core.answer(x, others)
 
     def buffers(self) -> list[Tensor]:

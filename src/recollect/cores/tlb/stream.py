@@ -8,15 +8,18 @@ Rows at the same place of their chunks share slices of the buffers. After a rese
 own mask. The buffers have fixed sizes, and a stream never applies dropout.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from recollect.cores.stream import Stream
+from recollect.cores.stream import RowStream
 from recollect.cores.tlb.blocks import FoldedBlock, normalise
 from recollect.cores.tlb.core import TemporalLatentBottleneck, TemporalLatentBottleneckState
 from recollect.cores.tlb.level import FoldedLevel
+from recollect.layers.rings import Rows
 from recollect.ops.packed_linear import PackedLinear
 from recollect.ops.weight_grads import Affine
 
@@ -51,20 +54,23 @@ class KVCache:
     def __init__(self, batch_size: int, heads: int, length: int, width: int, like: Tensor) -> None:
         self.data = torch.zeros(2, batch_size, heads, length, width, dtype=like.dtype, device=like.device)
         self.rows = torch.arange(batch_size, device=like.device)
-        self.flat = self.data.view(2, batch_size * heads, length, width)
 
-    def put(self, pairs: Tensor, where: slice | Tensor) -> None:
-        """Write ``[b, t, 2, h, e]`` at the places of a span."""
-        if isinstance(where, slice):
+    def put(self, pairs: Tensor, where: slice | Tensor, rows: Rows | None) -> None:
+        """Write ``[r, t, 2, h, e]`` at the places of a span."""
+        if rows is None and isinstance(where, slice):
             self.data[:, :, :, where] = pairs.permute(2, 0, 3, 1, 4)
-        else:
-            self.data[:, self.rows[:, None], :, where] = pairs
+            return
+        index = self.rows if rows is None else rows.index
+        if isinstance(where, slice):
+            where = torch.arange(where.start, where.stop, device=index.device)
+        self.data[:, index[:, None], :, where] = pairs
 
-    def read(self, queries: Tensor, end: int, hidden: Tensor | None, layer: FoldedBlock) -> Tensor:
-        """Attend by scaled queries ``[b, t, h*e]`` to the entries before an end: ``[b*t, h*e]``."""
-        _, b, heads, _, width = self.data.shape
+    def read(self, queries: Tensor, end: int, hidden: Tensor | None, layer: FoldedBlock, rows: Rows | None) -> Tensor:
+        """Attend by scaled queries ``[r, t, h*e]`` to the entries before an end: ``[r*t, h*e]``."""
+        data = self.data[:, :, :, :end] if rows is None else self.data[:, :, :, :end].index_select(1, rows.index)
+        _, b, heads, _, width = data.shape
         t = queries.shape[1]
-        keys, values = self.flat[:, :, :end].unbind(0)
+        keys, values = data.flatten(1, 2).unbind(0)
         queries = queries.reshape(b, t, heads, width).transpose(1, 2).reshape(b * heads, t, width)
         scores = torch.bmm(queries, keys.transpose(1, 2))
         if hidden is not None:
@@ -92,24 +98,25 @@ class StreamLayer:
         self.out = _packed(layer.out, cache)
         self.expand, self.contract = [_packed(affine, cache) for affine in layer.rest[1:]] or (None, None)
 
-    def replay(self, x: Tensor) -> Tensor:
-        """Run a whole chunk ``[b, K, d]`` of which the first steps are valid, and fill the cache of a self layer."""
+    def replay(self, x: Tensor, rows: slice | Tensor) -> Tensor:
+        """Run a whole chunk ``[r, K, d]`` of which the first steps are valid, and fill the cache of a self layer."""
         queries, *own = self.layer.project(x, self.layer.inward)
         if not self.cross:
-            self.cache.data[0], self.cache.data[1] = own
-        keys, values = self.cache.data.unbind(0)
+            self.cache.data[0][rows], self.cache.data[1][rows] = own
+        keys, values = self.cache.data[:, rows].unbind(0)
         return self.layer.join(x, queries, keys, values, causal=not self.cross)
 
-    def __call__(self, x: Tensor, span: Span) -> Tensor:
-        """Run the steps of a span, ``[b*t, d] -> [b*t, d]``."""
+    def __call__(self, x: Tensor, span: Span, rows: Rows | None) -> Tensor:
+        """Run the steps of a span, ``[r*t, d] -> [r*t, d]``."""
         _, b, heads, length, width = self.cache.data.shape
+        b = b if rows is None else len(rows)
         t = len(x) // b
         projected = self.inward(normalise(x, self.eps).to(self.dtype)).view(b, t, -1)
         if self.cross:
-            read = self.cache.read(projected, length, None, self.layer)
+            read = self.cache.read(projected, length, None, self.layer, rows)
         else:
-            self.cache.put(projected[..., self.width :].view(b, t, 2, heads, width), span.where)
-            read = self.cache.read(projected[..., : self.width], span.end, span.hidden, self.layer)
+            self.cache.put(projected[..., self.width :].view(b, t, 2, heads, width), span.where, rows)
+            read = self.cache.read(projected[..., : self.width], span.end, span.hidden, self.layer, rows)
         x = self.out.plus(read, x) if x.dtype == self.dtype else x + self.out(read)
         feedforward = self.layer.block.feedforward
         if feedforward is None or self.expand is None or self.contract is None:
@@ -165,15 +172,16 @@ class StreamLevel:
         self.slots[rows] = self.initial
         self.begin(rows)
 
-    def __call__(self, x: Tensor, span: Span) -> Tensor:
-        """Run the steps of a span, ``[b*t, d] -> [b*t, d]``."""
+    def __call__(self, x: Tensor, span: Span, rows: Rows | None) -> Tensor:
+        """Run the steps of a span, ``[r*t, d] -> [r*t, d]``."""
         for layer in self.layers:
-            x = layer(x, span)
+            x = layer(x, span, rows)
         pairs = self.to_outputs(normalise(x, self.level.write.block.eps).to(self.queries.dtype))
         batch_size, heads, _, width = self.queries.shape
-        self.outputs.put(pairs.view(batch_size, len(x) // batch_size, 2, heads, width), span.where)
+        batch_size = batch_size if rows is None else len(rows)
+        self.outputs.put(pairs.view(batch_size, len(x) // batch_size, 2, heads, width), span.where, rows)
         for layer in self.after:
-            x = layer(x, span)
+            x = layer(x, span, rows)
         return x
 
     def write(self, rows: Tensor | slice) -> None:
@@ -182,18 +190,18 @@ class StreamLevel:
         self.slots[rows] = self.level.write.join(self.used[rows], self.queries[rows], keys, values).to(self.slots.dtype)
         self.begin(rows)
 
-    def replay(self, x: Tensor) -> Tensor:
-        """Fill the caches from a chunk ``[b, K, d]``, of which the first steps are valid."""
+    def replay(self, x: Tensor, rows: slice | Tensor) -> Tensor:
+        """Fill the caches from a chunk ``[r, K, d]``, of which the first steps are valid."""
         for layer in self.layers:
-            x = layer.replay(x)
+            x = layer.replay(x, rows)
         write = self.level.write
-        self.outputs.data[0], self.outputs.data[1] = write.project(x, write.from_context)
+        self.outputs.data[0][rows], self.outputs.data[1][rows] = write.project(x, write.from_context)
         for layer in self.after:
-            x = layer.replay(x)
+            x = layer.replay(x, rows)
         return x
 
 
-class TemporalLatentBottleneckStream(Stream):
+class TemporalLatentBottleneckStream(RowStream):
     """The stream of a :class:`~recollect.cores.TemporalLatentBottleneck`."""
 
     core: TemporalLatentBottleneck
@@ -212,98 +220,106 @@ class TemporalLatentBottleneckStream(Stream):
         self._steps = [0] * batch_size  # state.position, on the host
         super().__init__(core, batch_size)
 
-    @property
-    def state(self) -> TemporalLatentBottleneckState:
-        """The memory as the core's state (a copy)."""
-        position = torch.tensor(self._steps, device=self._rows.device)
+    def read_rows(self, rows: Rows | None) -> TemporalLatentBottleneckState:
+        """Return a copy of the core's state of some rows; None: of all."""
+        index = self._rows if rows is None else rows.index
+        position = torch.tensor(self._steps_of(rows), device=self._rows.device)
         back = torch.arange(1 - self._chunk_len, 0, device=self._rows.device) + (position % self._chunk_len)[:, None]
-        inputs = self._inputs[self._rows[:, None], back.clamp(min=0)]
-        slots = torch.stack([level.slots for level in self._levels], 1)
+        inputs = self._inputs[index[:, None], back.clamp(min=0)]
+        slots = torch.stack([level.slots[index] for level in self._levels], 1)
         inputs = torch.where((back >= 0)[..., None], inputs, 0.0)
         return TemporalLatentBottleneckState(slots, inputs, position)
 
-    def load_state(self, state: TemporalLatentBottleneckState) -> None:
-        """Continue from a state of the core."""
-        self.core.check_state(state, self.batch_size, self._never.device)
-        self._steps = state.position.tolist()
+    def write_rows(self, state: TemporalLatentBottleneckState, rows: Rows | None) -> None:
+        """Continue some rows from a state ``[r, ...]``; None: all."""
+        for row, steps in zip(self._numbers_of(rows), state.position.tolist(), strict=True):
+            self._steps[row] = steps
+        index = slice(None) if rows is None else rows.index
         inside = state.position % self._chunk_len
         ahead = torch.arange(self._chunk_len, device=self._rows.device) + (self._chunk_len - 1 - inside)[:, None]
-        padded = torch.cat((state.inputs, torch.zeros_like(self._inputs)), 1)
-        self._inputs.copy_(padded[self._rows[:, None], ahead])
+        padded = F.pad(state.inputs, (0, 0, 0, self._chunk_len))
+        inputs = padded.gather(1, ahead[..., None].expand(-1, -1, padded.shape[-1]))
+        self._inputs[index] = inputs
         with torch.autocast(self._inputs.device.type, enabled=False):
-            x = self._inputs if self._positions is None else self._inputs + self._positions
+            x = inputs if self._positions is None else inputs + self._positions
             for i, level in enumerate(self._levels):
-                level.slots.copy_(state.slots[:, i])
-                level.begin()
-                x = level.replay(x)
+                level.slots[index] = state.slots[:, i]
+                level.begin(index)
+                x = level.replay(x, index)
+
+    def _numbers_of(self, rows: Rows | None) -> Sequence[int]:
+        return range(self.batch_size) if rows is None else rows.numbers
+
+    def _steps_of(self, rows: Rows | None) -> list[int]:
+        return self._steps if rows is None else [self._steps[row] for row in rows.numbers]
 
     def buffers(self) -> list[Tensor]:
         """Return every tensor that is kept between steps."""
         return [self._inputs, *(buffer for level in self._levels for buffer in level.buffers())]
 
-    def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
-        """Take one step on checked inputs."""
-        return self.advance_block(inputs[:, None], is_first)[:, 0]
+    def advance_rows(self, inputs: Tensor, is_first: Tensor, rows: Rows | None) -> Tensor:
+        """Take one step on checked inputs of some rows; None: of all."""
+        return self._advance_block(inputs[:, None], is_first, rows)[:, 0]
 
     def advance_block(self, inputs: Tensor, is_first: Tensor) -> Tensor:
         """Take steps ``[b, t, i] -> [b, t, dim]``, in one pass for each part that completes a chunk in some row."""
+        return self._advance_block(inputs, is_first, None)
+
+    def _advance_block(self, inputs: Tensor, is_first: Tensor, rows: Rows | None) -> Tensor:
         kind = inputs.device.type
         if not torch.is_autocast_enabled(kind):
-            return self._advance(inputs, is_first)
+            return self._advance(inputs, is_first, rows)
         # The weights were cast when the stream was made, and their dtype decides.
         with torch.autocast(kind, enabled=False):
-            return self._advance(inputs.to(self._inputs.dtype), is_first)
+            return self._advance(inputs.to(self._inputs.dtype), is_first, rows)
 
-    def _advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
+    def _advance(self, inputs: Tensor, is_first: Tensor, rows: Rows | None) -> Tensor:
         x = self.core.project(inputs).to(self._inputs.dtype)
-        if is_first is not self._never:
-            self._reset(is_first.tolist())
+        if starting := self.starting(is_first, rows):
+            self._reset(starting)
         parts = []
         while x.shape[1]:
-            ahead = min(self._chunk_len - steps % self._chunk_len for steps in self._steps)
-            parts.append(self._inside(x[:, :ahead]))
+            ahead = min(self._chunk_len - steps % self._chunk_len for steps in self._steps_of(rows))
+            parts.append(self._inside(x[:, :ahead], rows))
             x = x[:, ahead:]
         return self.core.final_norm(parts[0] if len(parts) == 1 else torch.cat(parts, 1))
 
-    def _inside(self, x: Tensor) -> Tensor:
-        """Take steps ``[b, t, d]`` of which only the last may complete a chunk."""
+    def _inside(self, x: Tensor, rows: Rows | None) -> Tensor:
+        """Take steps ``[r, t, d]`` of which only the last may complete a chunk."""
         b, t, d = x.shape
-        places = [steps % self._chunk_len for steps in self._steps]
+        places = [steps % self._chunk_len for steps in self._steps_of(rows)]
         heads = self._levels[0].queries.shape[1]
         span = span_of(places, t, self._chunk_len, heads, x.device)
         if isinstance(span.where, slice):
-            self._inputs[:, span.where] = x
+            self._inputs[slice(None) if rows is None else rows.index, span.where] = x
         else:
-            self._inputs[self._rows[:, None], span.where] = x
+            self._inputs[(self._rows if rows is None else rows.index)[:, None], span.where] = x
         if self._positions is not None:
             x = x + self._positions[span.where]
         x = x.reshape(b * t, d)
         for level in self._levels:
-            x = level(x, span)
-        self._finish(places, t)
+            x = level(x, span, rows)
+        self._finish(places, t, rows)
         return x.view(b, t, d)
 
-    def _reset(self, is_first: list[bool]) -> None:
-        rows = [row for row, first in enumerate(is_first) if first]
-        if not rows:
-            return
-        index = torch.tensor(rows, device=self._rows.device)
-        for row in rows:
+    def _reset(self, rows: Rows) -> None:
+        for row in rows.numbers:
             self._steps[row] = 0
-        self._inputs[index] = 0.0
+        self._inputs[rows.index] = 0.0
         for level in self._levels:
-            level.clear(index)
+            level.clear(rows.index)
 
-    def _finish(self, places: list[int], t: int) -> None:
+    def _finish(self, places: list[int], t: int, rows: Rows | None) -> None:
         """Count t steps from these places, and write the slots of rows whose chunk they complete."""
-        c, stretch = self._chunk_len, self.core.config.details.detach_every
-        for _ in range(t):
-            self._steps = [after_step(steps, c, stretch) for steps in self._steps]
-        full = [row for row, place in enumerate(places) if place + t == c]
+        c, stretch, numbers = self._chunk_len, self.core.config.details.detach_every, self._numbers_of(rows)
+        for row in numbers:
+            for _ in range(t):
+                self._steps[row] = after_step(self._steps[row], c, stretch)
+        full = [row for row, place in zip(numbers, places, strict=True) if place + t == c]
         if full:
-            rows = slice(None) if len(full) == len(places) else torch.tensor(full, device=self._rows.device)
+            index = slice(None) if len(full) == self.batch_size else torch.tensor(full, device=self._rows.device)
             for level in self._levels:
-                level.write(rows)
+                level.write(index)
 
 
 def after_step(position: int, chunk_len: int, stretch: int | None) -> int:

@@ -4,14 +4,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from recollect.cores.stream import Stream
+from recollect.cores.stream import RowStream
 from recollect.cores.transformer_xl.core import TransformerXL, TransformerXLState
 from recollect.layers.ring_attention import RingAttention, StreamLayer, StreamStack
-from recollect.layers.rings import MirrorRing
+from recollect.layers.rings import MirrorRing, Rows
 from recollect.ops.packed_linear import without_autocast
 
 
-class TransformerXLStream(Stream):
+class TransformerXLStream(RowStream):
     """Stream of a :class:`TransformerXL`, without dropout.
 
     Raw layer inputs are in one ring, for ``state``; keys and values of every layer in another, for speed. The keys r of
@@ -43,39 +43,43 @@ class TransformerXLStream(Stream):
         self._stack = StreamStack(layers)
         super().__init__(core, batch_size)
 
-    @property
-    def state(self) -> TransformerXLState:
-        """The memory as the core's state (a copy)."""
-        window = self._window.window().transpose(1, 2).clone(memory_format=torch.contiguous_format)
-        return TransformerXLState(window, self.count.clone())
+    def read_rows(self, rows: Rows | None) -> TransformerXLState:
+        """Return a copy of the core's state of some rows; None: of all."""
+        index = None if rows is None else rows.index
+        window = self._window.window(index).transpose(1, 2).clone(memory_format=torch.contiguous_format)
+        return TransformerXLState(window, self.count.clone() if rows is None else self.count[rows.index])
 
     @property
     def count(self) -> Tensor:
         """``[b]`` int64: steps of the running episodes in the window (a view)."""
         return self._stack.visible.count
 
-    def load_state(self, state: TransformerXLState) -> None:
-        """Continue from a state of the core: project all keys and values again."""
-        self.core.check_state(state, self.batch_size, self._never.device)
+    def write_rows(self, state: TransformerXLState, rows: Rows | None) -> None:
+        """Continue some rows from a state ``[r, ...]``; None: all. Projects all their keys and values again."""
         d = self.core.config.dim
-        self._window.load(state.window.transpose(1, 2))
+        self._window.load(state.window.transpose(1, 2), None if rows is None else rows.index)
         with without_autocast(state.window):
             known = [F.layer_norm(cached, (d,)) for cached in state.window.unbind(1)]
             folded = zip(known, self._folded, strict=True)
-            self._stack.load(state.count, [F.linear(n, weight[d:], bias[d:]) for n, (weight, bias, *_) in folded])
+            projected = [F.linear(n, weight[d:], bias[d:]) for n, (weight, bias, *_) in folded]
+            self._stack.load(state.count, projected, rows)
 
-    def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
-        """Take one step ``[b, i] -> [b, dim]``, or several ``[b, t, i] -> [b, t, dim]``."""
-        if is_first is not self._never and is_first.any():
-            self._stack.clear(is_first)
-            self._window.clear(is_first)
+    def advance_rows(self, inputs: Tensor, is_first: Tensor, rows: Rows | None) -> Tensor:
+        """Take one step ``[r, i] -> [r, dim]``, or several of all rows ``[b, t, i] -> [b, t, dim]``."""
+        if starting := self.starting(is_first, rows):
+            self._stack.clear(starting)
+            self._window.clear(starting.index)
         with without_autocast(inputs):
-            *raw, x = self._stack(self.core.project(inputs.to(self._window.data.dtype)))
-            write = self._window.push if inputs.ndim == 2 else self._window.extend
-            write(torch.stack(raw, -2))
+            *raw, x = self._stack(self.core.project(inputs.to(self._window.data.dtype)), rows=rows)
+            if inputs.ndim == 2:
+                self._window.push(torch.stack(raw, -2), None if rows is None else rows.index)
+            else:
+                self._window.extend(torch.stack(raw, -2))
             return self.core.norm(x)
 
-    advance_block = advance
+    def advance_block(self, inputs: Tensor, is_first: Tensor) -> Tensor:
+        """Take several steps ``[b, t, i] -> [b, t, dim]``."""
+        return self.advance_rows(inputs, is_first, None)
 
     def buffers(self) -> list[Tensor]:
         """Return the rings and the counts."""
