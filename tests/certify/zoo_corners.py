@@ -290,7 +290,54 @@ class StreamForksForget(Recurrent):
     stream_type = ForgetfulFork
 
 
+# -- transforms of torch --------------------------------------------------------------------------------------------
+
+
+class RegistersOneLayerTwice(Recurrent):
+    """The gain that both names share is replaced under one of them and put back under the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = self.norm_again = nn.LayerNorm(WIDTH)
+
+    def advance(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        return super().advance(self.norm(x) + self.norm_again(x), state)
+
+
+class _Tanh(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *args: Any) -> Tensor:
+        y = args[0].tanh()
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:  # type: ignore[override]
+        return grads[0] * (1 - ctx.saved_tensors[0].square())
+
+
+class HasFirstDerivativesOnly(Recurrent):
+    def advance(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        out, state = super().advance(x, state)
+        return out.tanh() if torch.compiler.is_compiling() else _Tanh.apply(out), state
+
+
+class ReadsWeightsOfThePast(Recurrent):
+    """A functional call gets the bias that the module had when it was first called."""
+
+    def unroll(self, inputs: Tensor, state: State, is_first: Tensor) -> tuple[Tensor, State]:
+        own = self.out.bias
+        outputs, state = super().unroll(inputs, state, is_first)
+        if isinstance(own, nn.Parameter):
+            return outputs, state
+        return outputs - 0.5 * own, state  # what functional_call gives is no Parameter
+
+
 CORNERS: dict[type[nn.Module], str] = {
+    RegistersOneLayerTwice: "transforms",
+    HasFirstDerivativesOnly: "transforms",
+    ReadsWeightsOfThePast: "transforms",
     FreshWhenInputsNeedNoGradient: "modes",
     CutsWhenInputsNeedNoGradient: "backward",
     ScalesGradientOfManyRows: "backward",

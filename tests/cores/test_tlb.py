@@ -88,6 +88,17 @@ def test_second_gradients_and_changed_weights_are_errors_not_wrong_numbers():
         outputs.sum().backward()
 
 
+def test_checkpoints_that_hold_a_shared_norm_under_each_of_its_names_still_load():
+    core, other = build(), build()
+    weights = dict(core.state_dict())
+    for name, tensor in core.state_dict().items():  # as version 0.1.0 wrote them
+        for former in ("norm_keys", "norm_values"):
+            weights.setdefault(name.replace(".norm.", f".{former}."), tensor)
+    assert len(weights) > len(core.state_dict())
+    other.load_state_dict(weights)
+    assert all(torch.equal(a, b) for a, b in zip(core.parameters(), other.parameters(), strict=True))
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_stream_gives_the_numbers_of_the_whole_sequence(variant):
     core = build(**VARIANTS[variant]).eval()

@@ -21,7 +21,7 @@ def golden_cases():
 def load_block(block, arrays):
     """A block of the released encoder; the numbers in its names count its sub-modules."""
     first = 2 if block.cross else 1
-    norms = [(block.norm, 0), (block.norm_keys, 1)] if block.cross else [(block.norm, 0)]
+    norms = [(block.norm, 0), (block.key_norm, 1)] if block.cross else [(block.norm, 0)]
     if block.feedforward is not None:
         norms.append((block.norm_feedforward, first + 1))
         for linear, name in ((block.feedforward.expand, "Dense_0"), (block.feedforward.contract, "Dense_1")):

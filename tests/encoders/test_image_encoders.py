@@ -99,7 +99,7 @@ def test_the_summarys_attention_is_that_of_token_and_slots():
     x = block.norm(chunk)
     x = chunk + block.attention(x, x)
     x = x + block.feedforward(block.norm_feedforward(x))
-    weights = literal_weights(write.attention, write.norm(core.initial_slots()[0]), write.norm_keys(x))
+    weights = literal_weights(write.attention, write.norm(core.initial_slots()[0]), write.key_norm(x))
     found = reader.summary_attention(inputs)
     torch.testing.assert_close(found[1, :4], weights.mean((0, 1)))
     torch.testing.assert_close(found.unflatten(1, (4, 4)).sum(2), torch.ones(2, 4))

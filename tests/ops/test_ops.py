@@ -76,6 +76,23 @@ def test_this_torch_has_what_every_kernel_needs(name):
     assert OPS[name].is_available()
 
 
+# torch has no second derivative of the twin of table-sums; test_table_sums.py differentiates the kernel twice.
+@pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.differentiable and name != "table-sums"])
+def test_second_derivatives_equal_those_of_the_twin(name):
+    op = OPS[name]
+    tensors = op.example(130, 6, torch.float64)
+    found = []
+    for implementation in (op.kernel, op.twin):
+        sources = [tensor.detach().requires_grad_(tensor.is_floating_point()) for tensor in tensors]
+        floats = [source for source in sources if source.requires_grad]
+        loss = sum(result.sin().sum() for result in op.use(implementation, *sources))
+        grads = torch.autograd.grad(loss, floats, create_graph=True, materialize_grads=True)
+        size = sum(grad.square().sum() for grad in grads)
+        found.append([*grads, *torch.autograd.grad(size, floats, materialize_grads=True)])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-7)
+
+
 @pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.differentiable])
 def test_function_transforms_see_the_twin(name):
     op = OPS[name]

@@ -84,7 +84,7 @@ def backward(subject: Subject) -> str:
     return f"{tried} sizes and modes, whole against split calls: {meter.report()}{rest}"
 
 
-def _make_call(subject: Subject, steps: int) -> tuple[Tensor, Any, Tensor, dict[str, Tensor]]:
+def make_call(subject: Subject, steps: int) -> tuple[Tensor, Any, Tensor, dict[str, Tensor]]:
     """Return inputs, state and flags of a call, and the targets of its gradients."""
     inputs = subject.inputs(111, steps=steps).requires_grad_()
     state = gradient_state(subject.used_state(5))
@@ -95,7 +95,8 @@ def _make_call(subject: Subject, steps: int) -> tuple[Tensor, Any, Tensor, dict[
     return inputs, state, is_first, {**gradient_targets(inputs, state), **subject.weights()}
 
 
-def _loss(subject: Subject, inputs: Tensor, state: Any, is_first: Tensor, sizes: list[int]) -> Tensor:
+def loss_of_call(subject: Subject, inputs: Tensor, state: Any, is_first: Tensor, sizes: list[int]) -> Tensor:
+    """Return a random weighted sum of the outputs and the final state of a call in parts of these ``sizes``."""
     outs = []
     for x, first in zip(inputs.split(sizes, 1), is_first.split(sizes, 1), strict=True):
         with subject.mode():
@@ -105,24 +106,24 @@ def _loss(subject: Subject, inputs: Tensor, state: Any, is_first: Tensor, sizes:
 
 
 def _split_gradients(subject: Subject, meter: Comparison, steps: int, what: str) -> None:
-    inputs, state, is_first, targets = _make_call(subject, steps)
-    want = gradients(_loss(subject, inputs, state, is_first, [steps]), targets)
+    inputs, state, is_first, targets = make_call(subject, steps)
+    want = gradients(loss_of_call(subject, inputs, state, is_first, [steps]), targets)
     single, half = f"{steps} calls of one step", [steps // 2, steps - steps // 2]
     ways = {single: [1] * steps, "two calls": half}
     if subject.options.quick:
         ways.pop("two calls" if steps < 10 else single)
     for way, sizes in ways.items():
-        got = gradients(_loss(subject, inputs, state, is_first, sizes), targets)
+        got = gradients(loss_of_call(subject, inputs, state, is_first, sizes), targets)
         meter.gradients(got, want, f"one call against {way}, {what}", CUT)
     detached = (inputs.detach(), map_state(Tensor.detach, state), is_first)
-    got = gradients(_loss(subject, *detached, [steps]), subject.weights())
+    got = gradients(loss_of_call(subject, *detached, [steps]), subject.weights())
     meter.gradients(got, {name: want[name] for name in got}, f"inputs that require no gradients, {what}", WRONG)
 
 
 def _differences(subject: Subject, steps: int, what: str) -> None:
     """Compare along random directions; only a difference along each of three is a finding (one may meet a kink)."""
-    inputs, state, is_first, targets = _make_call(subject, steps)
-    loss = _loss(subject, inputs, state, is_first, [steps])
+    inputs, state, is_first, targets = make_call(subject, steps)
+    loss = loss_of_call(subject, inputs, state, is_first, [steps])
     found = {name: torch.zeros_like(targets[name]) if g is None else g for name, g in gradients(loss, targets).items()}
 
     def value(shifts: dict[str, Tensor], size: float) -> float:
@@ -130,7 +131,7 @@ def _differences(subject: Subject, steps: int, what: str) -> None:
             targets[name].data.add_(shift, alpha=size)
         try:
             # Gradients stay on, because without them the core may take another path.
-            return _loss(subject, inputs, state, is_first, [steps]).item()
+            return loss_of_call(subject, inputs, state, is_first, [steps]).item()
         finally:
             for name, shift in shifts.items():
                 targets[name].data.sub_(shift, alpha=size)
@@ -196,6 +197,6 @@ def _other_precision(subject: Subject, double: Subject) -> None:
     meter = Comparison(1e-4)
     found = []
     for twin in (subject, double):
-        inputs, state, is_first, targets = _make_call(twin, twin.steps)
-        found.append(gradients(_loss(twin, inputs, state, is_first, [twin.steps]), targets))
+        inputs, state, is_first, targets = make_call(twin, twin.steps)
+        found.append(gradients(loss_of_call(twin, inputs, state, is_first, [twin.steps]), targets))
     meter.gradients(found[0], found[1], "gradients in float32 against float64", WRONG)

@@ -66,12 +66,12 @@ def _copies(subject: Subject) -> Iterator[tuple[str, nn.Module]]:
     file = io.BytesIO()
     torch.save(weights, file)
     file.seek(0)
-    yield "torch.save(state_dict)", _load(_other(subject), torch.load(file, weights_only=True))
+    yield "torch.save(state_dict)", _load(other_module(subject), torch.load(file, weights_only=True))
     packed = safetensors.torch.save({name: w.detach().clone().contiguous() for name, w in weights.items()})
-    yield "safetensors", _load(_other(subject), safetensors.torch.load(packed))
+    yield "safetensors", _load(other_module(subject), safetensors.torch.load(packed))
 
 
-def _other(subject: Subject) -> nn.Module:
+def other_module(subject: Subject) -> nn.Module:
     """Make a module of the same config with other weights."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(subject.seed + 987)
@@ -119,9 +119,9 @@ def device(subject: Subject) -> str:
     except Exception as error:  # a user-defined module may raise anything on the meta device
         mixed = all(word in str(error) for word in ("cpu", "meta", "devic"))
         if mixed and not isinstance(error, NotImplementedError):
-            raise Violation(f"{done[-1] if done else 'initial_state'}: {_first_line(error)}", DEVICE) from None
+            raise Violation(f"{done[-1] if done else 'initial_state'}: {first_line(error)}", DEVICE) from None
         tested = ", ".join(done[:-1]) or "weights"
-        return f"{tested}; the rest needs values, which the meta device has not ({_first_line(error)})"
+        return f"{tested}; the rest needs values, which the meta device has not ({first_line(error)})"
     return f"{', '.join(done)}: all tensors move"
 
 
@@ -153,7 +153,7 @@ def _quiet_compiler() -> Iterator[None]:
         torch.compiler.reset()
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     """Return the first line of an error of the compiler, without its pages of context."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[0] if lines else type(error).__name__)[:300]
@@ -189,7 +189,7 @@ def compiled(subject: Subject) -> str:
 
 
 def _failure(what: str, error: Exception, cause: str) -> Violation:
-    return Violation(f"{what}: {type(error).__name__}: {_first_line(error)}", cause)
+    return Violation(f"{what}: {type(error).__name__}: {first_line(error)}", cause)
 
 
 def _compile_cause(module: nn.Module) -> str:

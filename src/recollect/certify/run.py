@@ -24,6 +24,7 @@ from recollect.certify import (
     purity,
     row_subset,
     streams,
+    transforms,
 )
 from recollect.certify import reference as reference_line
 from recollect.certify.card import Card, Line
@@ -58,6 +59,7 @@ LINES: dict[str, Check] = {
     "cost": long_runs.cost,
     "gradients": gradients.every_gradient,
     "backward": gradients.backward,
+    "transforms": transforms.transforms,
     "float32": precision.float32,
     "bfloat16": precision.bfloat16,
     "float16": precision.float16,

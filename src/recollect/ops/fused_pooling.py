@@ -21,12 +21,13 @@ everything follows from u, which is recomputed whenever it is needed, in one scr
     F y            = F u,  F (y + delta) = F u + F delta                 one product with both F's
     sum_p e_p y_p  = E u + E mean(y)                                     one product with both E's
 
-Its hand-written gradient saves only the hidden layer and the exponentials. It can be differentiated once. Under
-autocast the products are computed in its dtype, everything else in the dtype of the weights.
+Its hand-written gradient saves only the hidden layer and the exponentials; where the graph of the gradient is
+requested, the plain form computes it. Under autocast the products are computed in its dtype, everything else in the
+dtype of the weights.
 """
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -34,6 +35,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from recollect.ops.packed_linear import PackedLinear
+from recollect.ops.plain_gradients import plain_gradients
 from recollect.ops.torch_internals import can_detect_transforms, find_operator, is_traced
 
 MIN_SIZE = 1 << 17
@@ -203,7 +205,7 @@ class _FusedPooling(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *args: Any) -> tuple[Tensor, Tensor]:
-        tokens, weights, _, rows, score, bias, contract, work, keep = args
+        tokens, weights, first_rows, rows, score, bias, contract, work, keep = args
         delta, delta_mean, delta_score, delta_variance = cast(Any, weights.delta or (None, None, None, None))
         s, first, eps = len(weights.sizes), weights.sizes[0], weights.poolings[0].eps
         r, p, d = tokens.shape
@@ -248,14 +250,21 @@ class _FusedPooling(torch.autograd.Function):
             shifted = _times(first_e.flatten(0, 1), delta, work).add_(first_e.flatten(0, 1) @ delta_mean)
             value[:, :first] += shifted.view(r, first, d)
         value /= mass.unsqueeze(-1)
-        ctx.save_for_backward(tokens, rows, score, bias, contract, delta, delta_mean, mean, inverse, z, e, mass, value)
-        ctx.first, ctx.work = first, work
+        ctx.save_for_backward(
+            *(tokens, first_rows, rows, score, bias, contract),
+            *(delta, delta_mean, mean, inverse, z, e, mass, value),
+        )
+        ctx.first, ctx.work, ctx.sizes, ctx.eps = first, work, weights.sizes, eps
         return logit, value
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore
-        tokens, rows, score, bias, contract, delta, delta_mean, mean, inverse, z, e, mass, value = ctx.saved_tensors
+        tokens, first_rows, rows, score, bias, contract, *kept = ctx.saved_tensors
+        if torch.is_grad_enabled():  # the graph of the gradient is requested
+            inputs = (tokens, first_rows, rows, score, bias, contract)
+            tokens_grad, *rest = plain_gradients(partial(_pool, ctx.sizes, ctx.eps), inputs, grads)
+            return tokens_grad, None, *rest, None, None
+        delta, delta_mean, mean, inverse, z, e, mass, value = kept
         (r, p, d), hidden, s, first = tokens.shape, contract.shape[1], inverse.shape[-1], ctx.first
         work = ctx.work
         d_tokens = torch.empty_like(tokens) if ctx.needs_input_grad[0] else None
@@ -324,6 +333,30 @@ class _FusedPooling(torch.autograd.Function):
             d_score[: hidden // s] += _times(d_pre_first.t(), delta, work)
             d_rows -= d_delta
         return d_tokens, None, d_delta, d_rows, d_score, d_bias, d_contract, None, None
+
+
+def _pool(
+    sizes: list[int],
+    eps: float,
+    tokens: Tensor,
+    first_rows: Tensor | None,
+    rows: Tensor | None,
+    score: Tensor,
+    bias: Tensor,
+    contract: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Return what :class:`_FusedPooling` does from the same tensors, in plain operations."""
+    s, logits, means = len(sizes), [], []
+    parts = zip(score.chunk(s), bias.chunk(s), contract.split(sizes), strict=True)
+    for i, (weight, shift, narrow) in enumerate(parts):
+        table = rows if i == s - 1 else first_rows
+        placed = tokens if table is None else tokens + table
+        normal = F.layer_norm(placed, placed.shape[-1:], eps=eps)
+        hidden = F.gelu(F.linear(normal, weight, shift), approximate="tanh")
+        scores = F.linear(hidden, narrow.chunk(s, -1)[i]).mT  # r k p
+        logits.append(scores.logsumexp(-1))
+        means.append(scores.softmax(-1) @ placed)
+    return torch.cat(logits, -1), torch.cat(means, -2)
 
 
 def _place(tokens: Tensor, rows: Tensor | None, cut: slice, buffer: Tensor) -> Tensor:

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from recollect.ops.packed_linear import PackedLinear, multiply
+from recollect.ops.plain_gradients import plain_gradients
 from recollect.ops.torch_internals import can_detect_transforms, find_operator, is_traced
 
 aten = torch.ops.aten
@@ -124,7 +124,7 @@ def _any_row(first: Tensor) -> list[bool]:
 
 
 class _LSTMScan(torch.autograd.Function):
-    """One layer over all steps: values and first derivatives.
+    """One layer over all steps: values and derivatives, of which those after the first are computed by the twin.
 
     x ``[t, b, i]`` and the weights share one dtype (bfloat16 under autocast); gates and c have the dtype of c.
     ``resets[t]``: whether any row of ``first`` ``[t, b, 1]`` resets at t. ``keep``: whether the caller records
@@ -156,15 +156,23 @@ class _LSTMScan(torch.autograd.Function):
             h = torch.mul(o, tanh, out=outputs[step])
             if keep:
                 kept.append([gates, found, tanh])
-        ctx.save_for_backward(x, w, u, before, initial_h, first, outputs, *(k for step in kept for k in step))
+        own = before, args[6], initial_h, initial_c
+        ctx.save_for_backward(x, w, u, b, e, *own, first, outputs, *(k for step in kept for k in step))
         ctx.resets, ctx.stretch = resets, stretch
         return outputs, c
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grad_results: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         grad_outputs, grad_c = grad_results
-        x, w, u, before, initial_h, first, outputs, *kept = ctx.saved_tensors
+        x, w, u, b, e, before, found_c, initial_h, initial_c, first, outputs, *kept = ctx.saved_tensors
+        if torch.is_grad_enabled():  # the graph of the gradient is requested
+
+            def twin(x: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+                outputs, _, c = plain_lstm(x, [*rest[:4]], [*rest[4:6]], [*rest[6:]], first, ctx.stretch)
+                return outputs, c
+
+            inputs = (x, w, u, b, e, before, found_c, initial_h, initial_c)
+            return *plain_gradients(twin, inputs, grad_results), *[None] * 4
         t, rows, _ = x.shape
         d, wide = u.shape[1], grad_c.dtype
         back = PackedLinear(u.t(), rows=rows, uses=t)
@@ -237,15 +245,20 @@ class _GRUScan(torch.autograd.Function):
             outputs[step] = h
             if keep:
                 kept.append([gates, found, n])
-        ctx.save_for_backward(x, w, u, first, *(k for step in kept for k in step))
+        ctx.save_for_backward(x, w, u, b, e, args[5], initial_h, first, *(k for step in kept for k in step))
         ctx.resets, ctx.stretch = resets, stretch
         return outputs, h
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grad_results: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         grad_outputs, grad_h = grad_results
-        x, w, u, first, *kept = ctx.saved_tensors
+        x, w, u, b, e, before, initial_h, first, *kept = ctx.saved_tensors
+        if torch.is_grad_enabled():  # the graph of the gradient is requested
+
+            def twin(x: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+                return plain_gru(x, [*rest[:4]], [rest[4]], [rest[5]], first, ctx.stretch)
+
+            return *plain_gradients(twin, (x, w, u, b, e, before, initial_h), grad_results), *[None] * 4
         t, rows, _ = x.shape
         d = u.shape[1]
         back = PackedLinear(u.t(), rows=rows, uses=t)

@@ -16,7 +16,7 @@ product per weight follows:
     backward:  _Leave drops old pairs; each _Use adds its own; _Weights, which waits for all of them, multiplies.
 
 W and its transpose are packed once per loop (see :mod:`recollect.ops.packed_linear`). The numbers are those of the
-plain loop up to rounding; there are no second derivatives.
+plain loop up to rounding. Where the graph of the gradient is requested, the same products are made by autograd.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -25,7 +25,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from recollect.ops.linear import linear
 from recollect.ops.packed_linear import PackedLinear, multiply
@@ -93,7 +92,7 @@ class _Pairs:
 
     def __init__(self, affine: Affine, rows: int, uses: int) -> None:
         bias = affine.bias
-        self.weight = affine.weight.detach()
+        self.attached, self.weight = affine.weight, affine.weight.detach()
         self.has_bias = bias is not None
         self.learns = affine.weight.requires_grad or (bias is not None and bias.requires_grad)
         self.rows, self.uses = rows, uses
@@ -103,6 +102,8 @@ class _Pairs:
 
     def input_gradient(self, grad: Tensor) -> Tensor:
         """Return dx for dy, both two-dimensional."""
+        if torch.is_grad_enabled():  # the graph of the gradient is requested
+            return grad @ self.attached
         if self.backward is None:
             self.backward = PackedLinear(self.weight.t().contiguous(), rows=self.rows, uses=self.uses)
         return self.backward(grad)
@@ -111,6 +112,10 @@ class _Pairs:
         """Return dW and db of all turns that a gradient reached (None if there are none), and drop their pairs."""
         if not self.kept:
             return None, None
+        if torch.is_grad_enabled():  # the graph of the gradient is requested
+            x, dy = (torch.cat(rows) for rows in zip(*self.kept, strict=True))
+            self.kept = []
+            return dy.t() @ x, dy.sum(0) if self.has_bias else None
         # Products of a thousand rows: as fast as one product of all, which would hold them all in memory twice.
         turns = max(1, BLOCK_ROWS // self.kept[0][0].shape[0])
         weight: Tensor | None = None
@@ -134,7 +139,6 @@ class _Weights(torch.autograd.Function):
         return pairs[0].weight.new_zeros(())
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grads: None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         return None, *(grad for own in ctx.pairs for grad in own.weight_gradients())
 
@@ -150,13 +154,13 @@ class _Use(torch.autograd.Function):
         return pairs.forward(x)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, None, None]:  # type: ignore[override]
         if grads[0] is None:  # a turn that no loss depends on
             return None, None, None
         grad = grads[0].contiguous()
         if ctx.pairs.learns:
-            ctx.pairs.kept.append((ctx.saved_tensors[0].detach(), grad))
+            x = ctx.saved_tensors[0]
+            ctx.pairs.kept.append((x if torch.is_grad_enabled() else x.detach(), grad))
         return ctx.pairs.input_gradient(grad) if ctx.needs_input_grad[0] else None, None, None
 
 
@@ -172,7 +176,6 @@ class _Leave(torch.autograd.Function):
         return tuple(tensor.detach() for tensor in tensors)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         _ = ctx.saved_tensors
         for own in ctx.pairs:

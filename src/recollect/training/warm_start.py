@@ -72,9 +72,13 @@ def fit_weights(start: Start, agent: nn.Module) -> Start:
     """
     own = {name: tensor.detach().clone() for name, tensor in agent.state_dict().items() if is_target_head(name)}
     heads = {name: start.weights.get(name, tensor) for name, tensor in own.items()}
-    start = replace(start, weights=heads | without_target_heads(start.weights))
-    theirs = {name: tuple(tensor.shape) for name, tensor in start.weights.items()}
+    weights = heads | without_target_heads(start.weights)
     ours = {name: tuple(tensor.shape) for name, tensor in agent.state_dict().items()}
+    # Modules may drop names of earlier versions when they load; none of these is a name of the agent's own.
+    former = {name: tensor for name, tensor in weights.items() if name not in ours}
+    dropped = former.keys() - agent.load_state_dict(former, strict=False).unexpected_keys
+    start = replace(start, weights={name: tensor for name, tensor in weights.items() if name not in dropped})
+    theirs = {name: tuple(tensor.shape) for name, tensor in start.weights.items()}
     wrong = [
         *(f"{name} is {_shape(theirs[name])} there and {_shape(ours[name])} here"
           for name in ours if name in theirs and theirs[name] != ours[name]),

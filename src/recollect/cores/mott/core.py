@@ -36,6 +36,7 @@ import math
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recollect.cores.contract import MemoryCore, companion
@@ -43,6 +44,7 @@ from recollect.cores.mott.config import SpatialAttentionMemoryConfig
 from recollect.layers.feedforward import init_lecun, linear_flops, perceptron
 from recollect.layers.spatial_attention import attend_to_places, infer_map_channels, spatial_basis, split_map
 from recollect.layers.tap import Tap
+from recollect.ops.torch_internals import is_traced
 
 
 class SpatialAttentionMemoryState(NamedTuple):
@@ -124,8 +126,19 @@ class SpatialAttentionMemory(MemoryCore[SpatialAttentionMemoryState]):
         queries = query.unflatten(1, (self.config.num_heads, -1))
         taps = {"tap": self.tap, "what_where_tap": self.what_where_tap}
         answers = attend_to_places(vision.flatten(2), queries, self.basis, self.config.grid, **taps)
-        h, c = self.cell(self.answer(torch.cat((answers, query, others), 1)), (h, c))
+        h, c = self.update(self.answer(torch.cat((answers, query, others), 1)), h, c)
         return SpatialAttentionMemoryState(map_h, map_c, h, c)
+
+    def update(self, inputs: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+        """Take one step of the LSTM that remembers answers, all arguments ``[b, dim]``."""
+        if not is_traced():
+            return self.cell(inputs, (h, c))
+        # vmap has no rule for torch's fused cell.
+        cell = self.cell
+        gates = F.linear(inputs, cell.weight_ih, cell.bias_ih) + F.linear(h, cell.weight_hh, cell.bias_hh)
+        i, f, g, o = gates.chunk(4, 1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        return o.sigmoid() * c.tanh(), c
 
     def flops_per_step(self) -> int:
         """Sum of convolutions over all places, scores and answers of all heads, and products of all other layers."""

@@ -8,6 +8,8 @@ of one normalised vector can be stacked into one. A layer that runs often with t
 per step) is folded once.
 """
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -32,9 +34,10 @@ class PreNormBlock(nn.Module):
         eps = details.norm_eps
         self.cross, self.eps, self.dropout = cross, eps, config.dropout
         self.norm = nn.LayerNorm(dim, eps=eps)
-        self.norm_keys = nn.LayerNorm(dim, eps=eps) if cross else self.norm
+        # A norm with two names would break torch.func, so that shared norms are registered once.
+        self.norm_keys = nn.LayerNorm(dim, eps=eps) if cross else None
         separate = cross and details.value_norm == "separate"
-        self.norm_values = nn.LayerNorm(dim, eps=eps) if separate else self.norm_keys
+        self.norm_values = nn.LayerNorm(dim, eps=eps) if separate else None
         dropped = config.dropout if details.attention_dropout is None else details.attention_dropout
         self.attention = MultiHeadAttention(dim, config.num_heads, head_dim=details.head_dim, dropout=dropped)
         has_feedforward = details.cross_feedforward or not cross
@@ -44,6 +47,25 @@ class PreNormBlock(nn.Module):
             hidden = feedforward_width(dim, config.hidden_dim)
             self.feedforward = FeedForward(dim, hidden, activation=details.activation)
         init_xavier(self)
+        self.register_load_state_dict_pre_hook(_drop_shared_norms)
+
+    @property
+    def key_norm(self) -> nn.LayerNorm:
+        """Norm of what the keys are made of; in self-attention that of the queries."""
+        return self.norm if self.norm_keys is None else self.norm_keys
+
+    @property
+    def value_norm(self) -> nn.LayerNorm:
+        """Norm of what the values are made of; that of the keys unless the config separates them."""
+        return self.key_norm if self.norm_values is None else self.norm_values
+
+
+def _drop_shared_norms(block: nn.Module, weights: dict[str, Tensor], prefix: str, *_: Any) -> None:
+    """Drop the further names of a shared norm, which checkpoints of version 0.1.0 hold, before they are loaded."""
+    for name in ("norm_keys", "norm_values"):
+        if getattr(block, name) is None:
+            for part in ("weight", "bias"):
+                weights.pop(f"{prefix}{name}.{part}", None)
 
 
 def fold(norm: nn.LayerNorm, linear: nn.Linear) -> Affine:
@@ -86,7 +108,7 @@ class FoldedBlock:
         self.dropout = block.dropout if block.training else 0.0
         self.attention_dropout = attention.dropout if attention.training else 0.0
         query = fold(block.norm, attention.query)
-        key_value = stack(fold(block.norm_keys, attention.key), fold(block.norm_values, attention.value))
+        key_value = stack(fold(block.key_norm, attention.key), fold(block.value_norm, attention.value))
         self.inward = query if block.cross else stack(query, key_value)
         self.from_context = key_value
         self.out = _cast(attention.out.weight, attention.out.bias)

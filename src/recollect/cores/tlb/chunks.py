@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from recollect.layers.window_attention import steps_since_first
+from recollect.ops.torch_internals import is_traced
 from recollect.state import spread_rows
 
 Choice = Tensor | bool
@@ -85,7 +86,7 @@ def plan_chunks(is_first: Tensor, position: Tensor, chunk_len: int, stretch: int
     inside = since % chunk_len
     begins = inside == 0
     chunk = begins.long().cumsum(1) - begins[:, :1].long()
-    n = t if torch.compiler.is_compiling() else int(chunk[:, -1].max()) + 1
+    n = t if is_traced() else int(chunk[:, -1].max()) + 1
     place = chunk * chunk_len + inside
 
     # Cached steps of the running chunk go to the front of chunk 0, all others to a column that is dropped.
@@ -158,7 +159,7 @@ def whole_chunks(
 
 def choices(*marks: Tensor) -> list[list[Choice]]:
     """Return masks ``[n, b]`` as n choices each; True and False, where all rows agree, save a selection per chunk."""
-    if torch.compiler.is_compiling():
+    if is_traced():
         return [list(mark.unbind(0)) for mark in marks]
     stacked = torch.stack(marks)  # marks n b
     every, some = torch.stack((stacked.all(-1), stacked.any(-1))).tolist()

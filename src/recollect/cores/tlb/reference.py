@@ -124,8 +124,8 @@ def layer(block: PreNormBlock, x: Tensor, source: Tensor, allowed: Tensor | None
     """
     attention, feedforward = block.attention, block.feedforward
     queries = F.linear(block.norm(x), attention.query.weight)
-    keys = F.linear(block.norm_keys(source), attention.key.weight)
-    values = F.linear(block.norm_values(source), attention.value.weight)
+    keys = F.linear(block.key_norm(source), attention.key.weight)
+    values = F.linear(block.value_norm(source), attention.value.weight)
     allowed = x.new_ones(len(x), len(source), dtype=torch.bool) if allowed is None else allowed
     heads = []
     for q, k, v in zip(*(part.chunk(attention.num_heads, -1) for part in (queries, keys, values)), strict=True):
