@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 import torch
 
@@ -246,26 +248,15 @@ def test_what_is_where_is_drawn_independently():
     assert ((image[..., 0] == OPEN_BOX).sum((1, 2)) == 3).all(), "all boxes are in view"
 
 
-def test_pixels_seeds_and_saving():
+def test_pixels_show_the_same_as_tiles():
     config = ObjectPermanenceConfig(jumps=1, delays=(0, 1), observation="pixels", free_steps=36)
-    tiles = ObjectPermanenceConfig(jumps=1, delays=(0, 1), free_steps=36).build(5, seed=1)
-    one, two = config.build(5, seed=1), config.build(5, seed=99)
-    one.reset(), two.reset(seed=1), tiles.reset()
+    one, tiles = config.build(5, seed=1), dataclasses.replace(config, observation="tiles").build(5, seed=1)
+    one.reset(), tiles.reset()
     generator = torch.Generator().manual_seed(0)
-    for t in range(120):
-        if t == 61:
-            tensors, data = one.save()
-            tensors = {name: leaf.clone() for name, leaf in tensors.items()}
-            two = config.build(5, seed=1234)
-            two.load(tensors, data)
+    for _ in range(120):
         actions = torch.where(torch.rand(5, generator=generator) < 0.3, RIGHT, one.oracle())
-        first, second = one.step(actions), two.step(actions)
+        image = one.step(actions).observation["image"]
         tiles.step(actions)
-        for a, b in zip(
-            [*first.observation.values(), *first[1:]], [*second.observation.values(), *second[1:]], strict=True
-        ):
-            assert torch.equal(a, b)
-        image = first.observation["image"]
         assert image.shape == (5, 81, 81, 3) and image.dtype == torch.uint8
         assert (tiles.render(2) == image[2].numpy()).all()
 

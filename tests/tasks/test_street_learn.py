@@ -194,19 +194,6 @@ def test_contract(rule, observation):
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_rows_are_independent(rule):
-    config = replace(SMALL, rule=rule)
-    one, two = config.build(6, seed=1), config.build(6, seed=1)
-    one.reset(), two.reset()
-    for _ in range(130):
-        actions = one.oracle()
-        other = actions.clone()
-        other[0] = torch.randint(3, ())
-        step, changed = one.step(actions), two.step(other)
-        assert torch.equal(step.observation[1:], changed.observation[1:])
-
-
-@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("config", [SMALL, replace(SMALL, num_junctions=8, steps=40)], ids=["3", "8"])
 def test_chance_and_oracle_are_what_players_score(rule, config):
     world = replace(config, rule=rule).build(2000, seed=0)

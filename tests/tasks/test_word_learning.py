@@ -396,32 +396,6 @@ def test_pixels_show_the_same_as_tiles():
         one, two = tiles.step(actions), pixels.step(actions)
 
 
-def test_seeds_and_saving():
-    config = WordLearningConfig(distractor_phases=(0, 1), lessons=2, observation="pixels")
-
-    def run(world, steps):
-        wander = random_policy(11)
-        return [world.step(wander(world)) for _ in range(steps)]
-
-    def same(one, two):
-        flat = lambda step: [*step.observation.values(), *step[1:]]  # noqa: E731
-        return all(
-            torch.equal(a, b) for s, t in zip(one, two, strict=True) for a, b in zip(flat(s), flat(t), strict=True)
-        )
-
-    one, two, other = config.build(5, seed=1), config.build(5, seed=99), config.build(5, seed=2)
-    one.reset(), two.reset(seed=1), other.reset()
-    first = run(one, 130)
-    assert same(first, run(two, 130))
-    assert not same(first, run(other, 130))
-    tensors, data = one.save()
-    tensors = {name: leaf.clone() for name, leaf in tensors.items()}
-    ahead = run(one, 150)
-    fresh = config.build(5, seed=1234)
-    fresh.load(tensors, data)
-    assert same(ahead, run(fresh, 150))
-
-
 def test_an_episode_that_is_cut_in_an_earlier_test_has_no_score():
     """Everyone waits in the first test, and lifts the right thing with the last action that there is time for."""
     config = WordLearningConfig(lessons=2)

@@ -24,7 +24,10 @@ FIELDS = {
         {"jumps": 1},
         {"delays": (0, 4), "jumps": 1, "side": 7, "free_steps": 28, "random_places": False, "random_colours": False},
     ],
-    "street-learn": [{"steps": 60}, {"steps": 60, "observation": "rendered"}],
+    "street-learn": [
+        {"steps": 60, "rule": "collect", "observation": "symbols"},
+        {"steps": 60, "observation": "rendered"},
+    ],
     "catch": [{"side": 42, "balls": 2}, {"side": 42, "balls": 1, "blackout": 9}],
     "track": [{"side": 42, "cue_steps": 2, "run_steps": 4}],
     "key-door": [{"side": 42, "max_steps": 63}],

@@ -160,7 +160,7 @@ def _record_parts(
         yield from pool.map(_record_part, *zip(*arguments, strict=True)) if arguments else ()
     except (BrokenProcessPool, EOFError, ConnectionError):
         raise RunError(
-            f"{folder}: a recording process was killed, or did not start. Give the command again, and it goes on; "
+            f"{folder}: a recording process was killed, or did not start. Repeat the command to continue; "
             f"in a script, {GUARD}"
         ) from None
     finally:
@@ -255,8 +255,8 @@ def _require_room(config: DemonstrationsConfig, level: str, instruction: str) ->
     number = int(np.count_nonzero(hash_words(instruction, len(instruction), config.vocabulary)))
     enough = max(number, max_instruction_words((level,)))
     remedy = (
-        f"{level_id(level)} says {instruction!r}, which has {number} words: give words={enough}, to the training "
-        f"world too (--words {enough}, --world.words {enough})"
+        f"{level_id(level)} has the instruction {instruction!r} of {number} words: give words={enough}, to the "
+        f"training world too (--words {enough}, --world.words {enough})"
     )
     require(number <= config.words, "words", config.words, remedy)
 
@@ -275,7 +275,7 @@ def _finished(config: DemonstrationsConfig, path: Path) -> dict[str, Any] | None
             raise ValueError(f"out={str(path)!r}: {beside} would be replaced, and is not of demonstrations: {remedy}")
         return None
     if not beside.is_file():
-        raise ValueError(f"out={str(path)!r} exists, and no {beside.name} says what is in it: {remedy}")
+        raise ValueError(f"out={str(path)!r} exists without {beside.name}, which describes its contents: {remedy}")
     if found != _settings(config):
         raise ValueError(f"out={str(path)!r} exists, and holds other demonstrations ({found}): {remedy}")
     return about

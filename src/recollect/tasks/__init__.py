@@ -1,6 +1,6 @@
-"""What there is to learn: supervised streams and worlds, which know nothing of models. ``TASKS`` is the contents.
+"""Tasks, independent of models: supervised streams and worlds. ``TASKS`` lists all by name.
 
-A name that is imported ``as`` itself is exported.
+Names that are imported ``as`` themselves are exported.
 """
 
 from recollect.tasks.gymnasium.worlds import GymnasiumConfig as GymnasiumConfig

@@ -160,7 +160,7 @@ class TrainerConfig(CheckedConfig, ABC):
     """Every setting of a run."""
 
     fit: FitConfig = field(default_factory=FitConfig)
-    """Length of the run and what it writes."""
+    """Length, evaluations, reports and checkpoints of the run."""
     device: str = "cpu"
     """Where to compute: cpu, cuda, cuda:1, ..., or auto for an accelerator when there is one."""
 
@@ -215,7 +215,7 @@ class TrainerConfig(CheckedConfig, ABC):
 
     @abstractmethod
     def build_agent(self) -> torch.nn.Module:
-        """Make the agent alone, with new weights, on the CPU."""
+        """Build the agent with new weights, on the CPU."""
 
     @property
     @abstractmethod
@@ -242,7 +242,7 @@ class TrainerConfig(CheckedConfig, ABC):
             seed: of the rows or the world.
             batch_size: rows at a time; None takes the run's own.
             greedy: take the likeliest action, or else draw from the policy; None does as the run's own evaluations.
-                Not used where nobody acts.
+                Not used by tasks without actions.
         """
 
     def film(self, model: Any, target: Path, *, episodes: int, seed: int, greedy: bool | None = None) -> Video:

@@ -137,7 +137,7 @@ class Curriculum(Generic[T]):
         return math.ceil(self.config.episodes / max(sum(row is not None for row in rows), 1))
 
     def advance(self) -> None:
-        """Go on to the next level."""
+        """Begin the next level."""
         self.level, self.rollouts = self.level + 1, 0
         self._scores = []
 

@@ -439,7 +439,7 @@ class Fit:
 
 @contextmanager
 def _setup_errors() -> Iterator[None]:
-    """Say in errors of a block that nothing was written yet."""
+    """Add to errors of a block that nothing was written yet."""
     try:
         yield
     except StepError as error:

@@ -152,7 +152,7 @@ class ProcessRows:
     ) -> None:
         self.name, self.timeout = name, timeout
         self.bounds = np.linspace(0, batch_size, min(processes, batch_size) + 1).astype(int)
-        self.active_rows = multiprocessing.RawArray("q", len(self.bounds) - 1)  # which row a process asks now
+        self.active_rows = multiprocessing.RawArray("q", len(self.bounds) - 1)  # the row that each process is stepping
         self.pipes, self.workers = [], []
         for number in range(len(self.bounds) - 1):
             low, high = int(self.bounds[number]), int(self.bounds[number + 1])

@@ -1,1 +1,1 @@
-"""The tasks of the Long Range Arena: one long row of tokens, one question about all of it."""
+"""The tasks of the Long Range Arena: classify one long row of tokens."""

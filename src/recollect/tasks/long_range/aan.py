@@ -1,4 +1,4 @@
-"""Pairs of papers as bytes: does one cite the other? The task Retrieval of Long Range Arena.
+"""Pairs of papers as bytes: decide whether one cites the other. The task Retrieval of Long Range Arena.
 
     inputs     bytes + 1 of the first text up to ``length``, padding, then the second likewise (two parts of a row)
     asked      at the last byte: 0 or 1
@@ -41,7 +41,7 @@ TOPICS = 4  # topics of synthetic rows
 
 @dataclass(frozen=True, kw_only=True)
 class AAN(DatasetTask):
-    """Does one paper cite the other, byte by byte (Long Range Arena's Retrieval)."""
+    """Decide whether one paper cites the other, byte by byte (Long Range Arena's Retrieval)."""
 
     path: str = ""
     """Folder with the three files new_aan_pairs.*.tsv; empty: ``tsv_data`` below $RECOLLECT_DATA. ``stand-in`` takes

@@ -1,4 +1,4 @@
-"""CIFAR-10 in grey, pixel by pixel: which class is the picture? The task Image of Long Range Arena.
+"""CIFAR-10 in grey, classified pixel by pixel: the task Image of Long Range Arena.
 
     inputs     1024 grey values 0..255, row by row: 0.2989 R + 0.587 G + 0.114 B of 0..1, times 255.5, rounded down
                (``size`` 16 or 8: the means of blocks of 2 or 4 pixels a side)

@@ -1,4 +1,4 @@
-"""Pathfinder: do two discs lie at the ends of one dashed path? Pictures, pixel by pixel.
+"""Pathfinder: decide whether two discs are at the ends of one dashed path, in pictures read pixel by pixel.
 
     inputs     size * size grey values 0..255, row by row                            256 kinds of token
     asked      at the last pixel: 1 where both discs are on one path, else 0
@@ -46,7 +46,7 @@ TOGETHER = 48  # pictures that are drawn at once
 
 @dataclass(frozen=True, kw_only=True)
 class Pathfinder(StreamTask):
-    """Do two discs lie on one dashed path, pixel by pixel."""
+    """Decide whether two discs are on one dashed path, pixel by pixel."""
 
     size: int = 32
     """Pixels of a side; 32 is the arena's."""

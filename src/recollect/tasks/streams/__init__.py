@@ -1,1 +1,1 @@
-"""Supervised streams: rows of tokens or vectors, and questions about them. Begin with contract.py."""
+"""Supervised streams: rows of tokens or vectors with targets at some steps. contract.py has their interface."""

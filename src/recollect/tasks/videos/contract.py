@@ -1,7 +1,7 @@
 """Video tasks: stream tasks whose steps are frames or their features, with several labels per step.
 
 batch.inputs     uint8 [b, t, y, x, 3] frames, red, green, blue;  or float [b, t, d], published features
-batch.targets    float [b, t, k]: 1 where activity k goes on at that step, else 0
+batch.targets    float [b, t, k]: 1 during activity k, else 0
 batch.loss_mask, batch.score_mask, batch.source, batch.is_first    as in every stream task
 """
 
@@ -19,7 +19,7 @@ from recollect.tasks.videos.annotations import Activity
 
 @dataclass(frozen=True, kw_only=True)
 class VideoTask(StreamTask):
-    """Base of all video tasks: which activities go on, frame by frame?"""
+    """Base of all video tasks: detect the activities in every frame."""
 
     @property
     @abstractmethod
@@ -42,7 +42,7 @@ def stack_rows(rows: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]) -> B
 
 
 def activity_labels(activities: Sequence[Activity], times: torch.Tensor, num_classes: int) -> torch.Tensor:
-    """Return 1 where an activity goes on at times ``[t]`` in seconds, float ``[t, num_classes]``."""
+    """Return 1 during an activity, else 0, at times ``[t]`` in seconds: float ``[t, num_classes]``."""
     targets = torch.zeros(len(times), num_classes)
     for kind, start, stop in activities:
         targets[(times >= start) & (times <= stop), kind] = 1.0

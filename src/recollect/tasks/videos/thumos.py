@@ -1,4 +1,4 @@
-"""THUMOS'14 from published features: which of 20 sports goes on, step by step?
+"""THUMOS'14 from published features: detect 20 sports at every step.
 
     path/annotations/BaseballPitch_val.txt ...       lines: video, start, end
     path/features/video_validation_0000051.npy       float [t, d]; or .npz with one array

@@ -1,6 +1,6 @@
-"""Does a world answer what its spec promises? A foreign world may say anything.
+"""Checks of the steps of a user-defined world against its spec.
 
-Shapes and dtypes are looked at in every step; numbers only where asked, since that waits for a device.
+Shapes and dtypes are checked in every step; values only on request, because this waits for the device.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ Form = tuple[tuple[int, ...], bool]
 
 
 class Answers:
-    """What the steps of a world must look like.
+    """Checker of the steps of a world.
 
     Args:
-        space: of observations of one row.
-        batch_size: rows of the world.
+        space: observation space of one row.
+        batch_size: number of rows.
     """
 
     def __init__(self, space: gymnasium.Space[Any], batch_size: int) -> None:
@@ -32,7 +32,7 @@ class Answers:
     def check(self, step: Step) -> None:
         """Raise ``ValueError`` unless a step has the right parts, shapes and kinds of numbers."""
         if not isinstance(step, Step):
-            raise ValueError(f"it answers a {type(step).__name__}, not a Step")
+            raise ValueError(f"it returns a {type(step).__name__}, not a Step")
         for name, part in zip(Step._fields[1:], step[1:], strict=True):
             kind = "float" if name in ("reward", "score") else "bool"
             if not isinstance(part, torch.Tensor):
@@ -47,7 +47,7 @@ class Answers:
             want = [self.batch_size, *(self.spaces[name].shape or ())]
             if not isinstance(leaf, torch.Tensor) or list(leaf.shape) != want:
                 got = list(leaf.shape) if isinstance(leaf, torch.Tensor) else type(leaf).__name__
-                raise ValueError(f"the observation{name} has shape {got}, its space asks for {want}")
+                raise ValueError(f"the observation{name} has shape {got}, its space has {want}")
             if leaf.is_floating_point() and isinstance(self.spaces[name], _WHOLE):
                 raise ValueError(f"the observation{name} is {leaf.dtype}, its space {self.spaces[name]} holds integers")
 

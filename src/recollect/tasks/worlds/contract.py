@@ -81,7 +81,7 @@ class Step(NamedTuple):
     is_first: torch.Tensor
     """bool ``[b]``: first observation of an episode."""
     terminated: torch.Tensor
-    """bool ``[b]``: last observation of an episode that ended by itself: its value is 0."""
+    """bool ``[b]``: last observation of an episode that ended without a time limit; its value is 0."""
     truncated: torch.Tensor
     """bool ``[b]``: last observation of an episode that a time limit ended; never with ``terminated``."""
     score: torch.Tensor
@@ -353,8 +353,8 @@ class TensorWorld(World, Generic[S]):
         for key, own in {**leaves, **of_all}.items():
             if key in tensors and tensors[key].shape != own.shape:
                 raise ValueError(
-                    f"{key} was saved as {list(tensors[key].shape)}, and is {list(own.shape)} here: a {name} goes on "
-                    f"with the rows and settings that it was saved with; this one has batch_size={self.batch_size}"
+                    f"{key} was saved as {list(tensors[key].shape)}, and is {list(own.shape)} here: load it into a "
+                    f"{name} with the same settings and rows; this one has batch_size={self.batch_size}"
                 )
 
     def _present(self) -> S:

@@ -125,13 +125,13 @@ class VisualMatchConfig(WorldConfig):
 
 
 class VisualMatchState(NamedTuple):
-    """What a row of the world is. A *slot* (s of them) is something that rows differ in: see :func:`_slots`."""
+    """State of the world. A *slot* (s of them) is a place whose content differs between rows: see :func:`_slots`."""
 
     step: torch.Tensor  # long [b]: actions so far
     cell: torch.Tensor  # long [b]: where the agent is, row * 11 + column
     cue: torch.Tensor  # int32 [b]: the right colour, as an index of the palette
-    shows: torch.Tensor  # int32 [b, s]: what is to be seen in a slot, as an index of the palette
-    since: torch.Tensor  # int32 [b, s]: the step from which on it is to be seen; background before that
+    shows: torch.Tensor  # int32 [b, s]: content of a slot, as an index of the palette
+    since: torch.Tensor  # int32 [b, s]: first step at which it is visible; background before that
     worth: torch.Tensor  # float32 [b]: reward for an apple
     chosen: torch.Tensor  # int32 [b]: colour of the door that was chosen, as an index of the palette; -1 before
 

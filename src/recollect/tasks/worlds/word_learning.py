@@ -202,8 +202,8 @@ class WordLearningState(NamedTuple):
     elapsed: torch.Tensor  # long [b]: actions taken in this phase
     agent: torch.Tensor  # long [b]: its cell
     touched: torch.Tensor  # long [b]: 1 + the object that the agent stands on, 0 for none
-    heard: torch.Tensor  # long [b, e * n]: the latest step at which an object's name was heard, -1 before that
-    pause: torch.Tensor  # long [b]: steps that are left alone in an empty room
+    heard: torch.Tensor  # long [b, e * n]: the latest step at which an object was named, -1 before that
+    pause: torch.Tensor  # long [b]: remaining steps in an empty room
 
 
 class WordLearning(TensorWorld[WordLearningState]):

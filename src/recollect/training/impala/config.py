@@ -189,7 +189,7 @@ class ScheduleConfig:
     """Order of acting and learning, and the curriculum of worlds."""
 
     mode: Literal["synchronous", "asynchronous"] = "synchronous"
-    """Play, then learn; or both at once, with actors in threads of their own."""
+    """Act and learn in turn, or at the same time, with actors in their own threads."""
     actors: int = 1
     """Threads that play, each with a world of ``batch_size`` rows; 1 when synchronous."""
     queue_length: int = 2
@@ -232,7 +232,7 @@ class ImpalaConfig(ActingConfig):
     loss: LossConfig = field(default_factory=LossConfig)
     """Costs, discount, targets and passes."""
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
-    """Acting and learning in turn, or at once."""
+    """Acting and learning in turn, or at the same time."""
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     """Episodes that score the agent."""
     batch_size: int = 32
@@ -268,7 +268,7 @@ class ImpalaConfig(ActingConfig):
         return tuple(aid for part in parts for aid in part.training_aids)
 
     def build_agent(self) -> ActorCritic:
-        """Make the agent alone, with new weights, on the CPU."""
+        """Build the agent with new weights, on the CPU."""
         from recollect.evaluation.world_guard import world_errors
 
         with world_errors(type(self.world).__name__.removesuffix("Config"), "its spec"):

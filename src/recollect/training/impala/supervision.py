@@ -70,7 +70,7 @@ class TrainingAids:
     teacher: Teacher | None = None
     """Teacher that made the target of the rollout."""
     teacher_cost: float = 0.0
-    """Weight of the divergence from it beside reinforcement."""
+    """Weight of the divergence from the teacher, added to the reinforcement loss."""
     imitates: bool = False
     """Whether the update only imitates: the divergence is then no aid but the loss itself."""
 
@@ -147,7 +147,7 @@ def require_targets(config: SupervisionConfig, world: World, core: MemoryCore) -
         missing = f"{name} names nothing that must be remembered (Truth.label, spec.num_labels): use 0 here"
         truth = world.truth() if world.spec.num_labels else None
         require(truth is not None and truth.label is not None, "label_cost", config.label_cost, missing)
-    missing = f"{name} does not say what its decisions depend on (World.truth): use 0 here"
+    missing = f"{name} has no ground truth about its decisions (World.truth): use 0 here"
     for cost in ("decision_cost", "attention_cost"):
         if getattr(config, cost):
             require(world.truth() is not None, cost, getattr(config, cost), missing)
