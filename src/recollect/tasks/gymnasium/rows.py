@@ -17,6 +17,7 @@ import gymnasium
 from gymnasium.vector import AutoresetMode
 
 from recollect.lazy import np
+from recollect.tasks.gymnasium.checked_values import ObservationError, read_reset, read_step
 from recollect.tasks.gymnasium.silence import Silence
 from recollect.tasks.gymnasium.spaces import ActionWriter, Arrays, ObservationReader
 
@@ -88,12 +89,9 @@ class LocalRows:
     def reset(self, seed: int | None) -> Arrays:
         """Begin new episodes in all rows."""
         seeds = [None if seed is None else seed + row + self.first_row for row in range(len(self.environments))]
-        return self.reader.read(
-            [
-                self._call(row, "reset", _reset_environment, self.environments[row], seed)
-                for row, seed in enumerate(seeds)
-            ]
-        )
+        found = [self._call(row, "reset", _reset_environment, self.environments[row], seed)
+                 for row, seed in enumerate(seeds)]  # fmt: skip
+        return self._read(found)
 
     def step(self, actions: np.ndarray, first: np.ndarray) -> RowsStep:
         """Advance every row."""
@@ -107,7 +105,14 @@ class LocalRows:
                 answer = self._call(row, "step", _step_environment, environment, action)
                 observation, reward[row], terminated[row], truncated[row] = answer
             observations.append(observation)
-        return RowsStep(self.reader.read(observations), reward, terminated, truncated)
+        return RowsStep(self._read(observations), reward, terminated, truncated)
+
+    def _read(self, observations: list[Any]) -> Arrays:
+        try:
+            return self.reader.read(observations)
+        except ObservationError as error:
+            row = error.row + self.first_row
+            raise BrokenEnvironmentError(f"row {row} of {self.name} returned a wrong observation: {error}") from error
 
     def close(self) -> None:
         """Close all environments."""
@@ -270,11 +275,18 @@ class VectorRows:
         self.seed_limit, self.restart_action = seed_limit, restart_action
         self.shown: Arrays | None = None  # the last observations of a DISABLED environment
 
+    def _read(self, observations: Any) -> Arrays:
+        try:
+            return self.reader.read(observations)
+        except ObservationError as error:
+            name = self.environment
+            raise BrokenEnvironmentError(f"row {error.row} of {name} returned a wrong observation: {error}") from error
+
     def reset(self, seed: int | None) -> Arrays:
         """Begin new episodes in all rows."""
         if seed is not None and self.seed_limit is not None:
             seed %= self.seed_limit
-        observation = self.reader.read(self.environment.reset(seed=seed)[0])
+        observation = self._read(self.environment.reset(seed=seed)[0])
         return self._store_last(observation)
 
     def step(self, actions: np.ndarray, first: np.ndarray) -> RowsStep:
@@ -287,7 +299,7 @@ class VectorRows:
             self._reset_rows(self.shown, first)
         answer = self.environment.step(self.writer.write(actions))
         observation, reward, terminated, truncated, info = answer
-        observation = self.reader.read(observation)
+        observation = self._read(observation)
         terminated, truncated = np.array(terminated, dtype=bool), np.array(truncated, dtype=bool)
         if needs_reset:
             self._reset_rows(observation, first)
@@ -301,7 +313,7 @@ class VectorRows:
 
     def _reset_rows(self, observation: Arrays, rows: np.ndarray) -> None:
         """Reset some rows, bool ``[b]``, and replace their observations by the first ones."""
-        fresh = self.reader.read(self.environment.reset(options={"reset_mask": rows.copy()})[0])
+        fresh = self._read(self.environment.reset(options={"reset_mask": rows.copy()})[0])
         for before, after in zip(_parts(observation), _parts(fresh), strict=True):
             others = np.flatnonzero(~rows)
             moved = [row for row in others if not np.array_equal(before[row], after[row], equal_nan=True)]
@@ -325,7 +337,7 @@ class VectorRows:
                 f"info['final_obs'] (info has {', '.join(map(str, info)) or 'nothing'}): put the final observation "
                 "there, or use single environments (native=False)"
             )
-        _put(observation, rows, self.reader.read([info["final_obs"][row] for row in rows]))
+        _put(observation, rows, self._read([info["final_obs"][row] for row in rows]))
 
     def _store_last(self, observation: Arrays) -> Arrays:
         if self.mode is AutoresetMode.DISABLED:
@@ -338,14 +350,11 @@ class VectorRows:
 
 
 def _reset_environment(environment: gymnasium.Env[Any, Any], seed: int | None = None) -> Any:
-    observation, _ = environment.reset(seed=seed)
-    return observation
+    return read_reset(environment.reset(seed=seed))
 
 
 def _step_environment(environment: gymnasium.Env[Any, Any], action: Any) -> tuple[Any, float, bool, bool]:
-    """Step an environment and convert the result, so that a wrong form is an error of this environment."""
-    observation, reward, terminated, truncated, _ = environment.step(action)
-    return observation, float(reward), bool(terminated), bool(truncated)
+    return read_step(environment.step(action))
 
 
 def _run_worker(
@@ -368,7 +377,7 @@ def _run_worker(
     except BrokenEnvironmentError as error:
         place = "".join(traceback.format_exception(error.__cause__)[-2:])
         pipe.send((False, f"{error}\n{place}".rstrip()))
-    except Exception as error:  # not caused by a single row, for example observations of different shapes
+    except Exception as error:  # not caused by a single row
         pipe.send((False, f"rows of {arguments[1]} from {low} on: {type(error).__name__}: {error}"))
 
 

@@ -7,13 +7,16 @@ wrapper.
 """
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+
+from recollect.tasks.gymnasium.checked_values import ObservationError, PartReader, select_part
 
 Arrays = np.ndarray | dict[str, np.ndarray]
 
@@ -57,16 +60,30 @@ class ObservationReader:
 
         Args:
             observations: a list of single observations, or a batch of a vector environment.
+
+        Raises:
+            ObservationError: one is not in its space and cannot be taken without loss.
         """
-        if is_text(self.source):
-            return {"language": self._read(observations, self.source)}
-        if not isinstance(self.source, (spaces.Dict, spaces.Tuple)):
-            array = self._read(observations, self.source)
-            return array[:, self._shown] if self.masked else array
-        return {
-            "language" if is_text(space) else "_".join(map(str, path)): self._read(_select(observations, path), space)
-            for path, space in _leaves(self.source)
+        found = {
+            name: self._read(select_part(observations, path), space, reader)
+            for name, path, space, reader in self._parts
         }
+        if isinstance(self.source, (spaces.Dict, spaces.Tuple)) or "language" in found:
+            return found
+        (array,) = found.values()
+        return array[:, self._shown] if self.masked else array
+
+    @cached_property
+    def _parts(self) -> list[tuple[str, "Path", gymnasium.Space[Any], PartReader | None]]:
+        """Name, path, space and reader of every part; a text has no reader."""
+        parts = []
+        for path, space in _leaves(self.source):
+            name = "_".join(map(str, path)) or "observation"
+            if is_text(space):
+                parts.append(("language", path, space, None))
+            else:
+                parts.append((name, path, space, PartReader(space, name)))
+        return parts
 
     @property
     def _shown(self) -> list[int]:
@@ -104,14 +121,15 @@ class ObservationReader:
             "and Dicts and Tuples of these: wrap the environment, for instance in gymnasium.wrappers.FlattenObservation"
         )
 
-    def _read(self, values: Any, space: gymnasium.Space[Any]) -> np.ndarray:
-        if is_text(space):
-            return np.stack([hash_words(text, self.words, self.vocabulary) for text in values])
-        if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
-            return np.array(values, dtype=np.int64) - space.start
-        floating = np.issubdtype(space.dtype, np.floating)
-        array = np.array(values, dtype=np.float32 if floating else space.dtype)
-        return array if space.shape or self.scalars else array.reshape(len(array), 1)
+    def _read(self, values: Any, space: gymnasium.Space[Any], reader: PartReader | None) -> np.ndarray:
+        if reader is not None:
+            array = reader.read(values)
+            keep = space.shape or self.scalars or not isinstance(space, spaces.Box)
+            return array if keep else array.reshape(len(array), 1)
+        for row, text in enumerate(values):
+            if not isinstance(text, str):
+                raise ObservationError(row, f"the text is {text!r:.80} ({type(text).__name__}); return a string")
+        return np.stack([hash_words(text, self.words, self.vocabulary) for text in values])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,14 +178,6 @@ def _leaves(space: gymnasium.Space[Any], path: Path = ()) -> Iterator[tuple[Path
             yield from _leaves(part, (*path, place))
     else:
         yield path, space
-
-
-def _select(observations: Any, path: Path) -> Any:
-    """Select one part of all rows, from a list of single observations or from the columns of a vector environment."""
-    for key in path:
-        columns = isinstance(observations, (Mapping, tuple))
-        observations = observations[key] if columns else [observation[key] for observation in observations]  # type: ignore[index]
-    return observations
 
 
 def is_text(space: gymnasium.Space[Any]) -> bool:

@@ -1,0 +1,202 @@
+"""Checked conversion of what environments return: no value is cast, wrapped or cut off silently.
+
+A value is right, or is taken without loss (whole floats for integers, an array of one number for a number), or is
+refused with its row, its part, what was returned and what the space declares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from recollect.lazy import LazyModule, np
+
+if TYPE_CHECKING:
+    import gymnasium
+    from gymnasium import spaces
+else:
+    spaces = LazyModule("gymnasium.spaces")
+
+OLD_INTERFACE = (
+    "this is the interface of Gym before version 0.26: return what Gymnasium expects, or wrap the environment in "
+    "shimmy's GymV21CompatibilityV0"
+)
+
+
+class ObservationError(ValueError):
+    """An observation is not in its space.
+
+    Args:
+        row: its index in the batch.
+        message: part, value, space and remedy.
+    """
+
+    def __init__(self, row: int, message: str) -> None:
+        super().__init__(message)
+        self.row = row
+
+
+class PartReader:
+    """Reads one part of the observations of b rows, as arrays ``[b, *shape]``.
+
+    Args:
+        space: a Box, Discrete, MultiDiscrete or MultiBinary.
+        part: its name, for errors.
+    """
+
+    def __init__(self, space: gymnasium.Space[Any], part: str) -> None:
+        self.space, self.part = space, part
+        self.shape: tuple[int, ...] = space.shape or ()
+        self.is_float = bool(np.issubdtype(space.dtype, np.floating))
+        self.start: Any = 0
+        self.limits: tuple[Any, Any] | None = None
+        if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
+            self.start = space.start
+            size = space.n if isinstance(space, spaces.Discrete) else space.nvec
+            self.limits = self.start, self.start + size - 1
+        elif isinstance(space, spaces.MultiBinary):
+            self.limits = 0, 1
+        elif isinstance(space, spaces.Box) and not self.is_float:
+            self.limits = space.low, space.high
+        is_number = isinstance(space, (spaces.Discrete, spaces.MultiDiscrete))
+        self.dtype = np.dtype(np.int64 if is_number else space.dtype)
+        self.takes_all = self._takes_every_value()
+
+    def read(self, values: Any) -> np.ndarray:
+        """Convert a list of values, or a batch, to a new array of float32, or of the integers of the space.
+
+        Raises:
+            ObservationError: a value is not in the space and cannot be taken without loss.
+        """
+        array = self._to_array(values)
+        if self.is_float:
+            return self._to_floats(array)
+        if self.takes_all and array.dtype == self.dtype:
+            return array
+        return (self._to_integers(array) - self.start).astype(self.dtype, copy=False)
+
+    def _to_array(self, values: Any) -> np.ndarray:
+        """Return numbers ``[b, *shape]`` of any kind, as a new array."""
+        try:
+            array = np.array(values)
+        except ValueError:  # rows of different shapes
+            array = None
+        if array is not None and array.dtype.kind in "fiub" and array.shape[1:] == self.shape:
+            return array
+        rows = []
+        for row, value in enumerate(values):
+            one = np.asarray(value)
+            if one.dtype.kind not in "fiub":
+                raise self._error(row, f"is {value!r:.80} ({type(value).__name__})", "return numbers")
+            if one.shape != self.shape and not one.size == 1 == int(np.prod(self.shape)):
+                raise self._error(row, f"has shape {one.shape}", "return this shape, or declare the other one")
+            rows.append(one.reshape(self.shape))
+        return np.stack(rows)
+
+    def _to_floats(self, array: np.ndarray) -> np.ndarray:
+        if array.dtype == np.float32:
+            return array
+        with np.errstate(over="ignore"):
+            narrow = array.astype(np.float32)
+        self._require(np.isfinite(narrow) | ~np.isfinite(array), array, "which float32 cannot hold: scale it")
+        return narrow
+
+    def _to_integers(self, array: np.ndarray) -> np.ndarray:
+        if array.dtype.kind == "f":
+            with np.errstate(invalid="ignore"):
+                whole = array == np.floor(array)
+            self._require(
+                whole & np.isfinite(array), array, "which is no integer: declare a Box of floats, or round it"
+            )
+        if self.limits is not None:
+            low, high = self.limits
+            remedy = "which is out of range: declare the range that the environment returns"
+            self._require((array >= low) & (array <= high), array, remedy)
+        return array.astype(np.int64) if array.dtype.kind in "fb" else array
+
+    def _require(self, right: np.ndarray, array: np.ndarray, remedy: str) -> None:
+        if right.all():
+            return
+        place = tuple(int(axis[0]) for axis in np.nonzero(~right))
+        where = f" at {list(place[1:])}" if self.shape else ""
+        raise self._error(place[0], f"is {array[place]}{where}", remedy)
+
+    def _error(self, row: int, shown: str, remedy: str) -> ObservationError:
+        return ObservationError(row, f"{self.part} {shown}, and its space is {self.space}; {remedy}")
+
+    def _takes_every_value(self) -> bool:
+        """Return whether the space holds every value of its dtype, so that none need be checked."""
+        if not isinstance(self.space, spaces.Box) or self.is_float:
+            return False
+        if self.dtype.kind == "b":
+            return True
+        all_values = np.iinfo(self.dtype.type)
+        return bool((self.space.low == all_values.min).all() and (self.space.high == all_values.max).all())
+
+
+def select_part(observations: Any, path: tuple[str | int, ...]) -> Any:
+    """Select one part of all rows, from a list of single observations or from the columns of a vector environment.
+
+    Raises:
+        ObservationError: an observation has no such part.
+    """
+    for key in path:
+        if isinstance(observations, (Mapping, tuple)):
+            observations = _entry(observations, key, 0)
+        else:
+            observations = [_entry(observation, key, row) for row, observation in enumerate(observations)]
+    return observations
+
+
+def _entry(observation: Any, key: str | int, row: int) -> Any:
+    try:
+        return observation[key]
+    except (KeyError, IndexError, TypeError):
+        found = ", ".join(map(repr, observation)) if isinstance(observation, Mapping) else repr(observation)[:80]
+        raise ObservationError(row, f"the part {key!r} is missing: the observation has {found}") from None
+
+
+def read_reset(answer: Any) -> Any:
+    """Return the observation of what ``reset`` returned.
+
+    Raises:
+        ValueError: it is not a pair of an observation and a dict.
+    """
+    if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], Mapping):
+        return answer[0]
+    raise ValueError(f"reset returned {_describe(answer)} instead of (observation, info): {OLD_INTERFACE}")
+
+
+def read_step(answer: Any) -> tuple[Any, float, bool, bool]:
+    """Return observation, reward, terminated and truncated of what ``step`` returned.
+
+    Raises:
+        ValueError: there are not five values, the reward is no number, or a flag is neither true nor false.
+    """
+    if not isinstance(answer, tuple) or len(answer) != 5:
+        wanted = "(observation, reward, terminated, truncated, info)"
+        raise ValueError(f"step returned {_describe(answer)} instead of {wanted}: {OLD_INTERFACE}")
+    observation, reward, terminated, truncated, _ = answer
+    return observation, _number("reward", reward), _flag("terminated", terminated), _flag("truncated", truncated)
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, (float, int)):
+        return float(value)
+    array = np.asarray(value)
+    if array.size != 1 or array.dtype.kind not in "fiub":
+        raise ValueError(f"{name} is {value!r:.80}: return one number")
+    return float(array.reshape(()))
+
+
+def _flag(name: str, value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    array = np.asarray(value)
+    if array.size != 1 or array.dtype.kind not in "fiub" or float(array.reshape(())) not in (0.0, 1.0):
+        raise ValueError(f"{name} is {value!r:.80}: return True or False")
+    return bool(array.reshape(()))
+
+
+def _describe(answer: Any) -> str:
+    return f"{len(answer)} values" if isinstance(answer, tuple) else f"a {type(answer).__name__}"
