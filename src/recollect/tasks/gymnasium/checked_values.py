@@ -119,7 +119,7 @@ class PartReader:
             return
         place = tuple(int(axis[0]) for axis in np.nonzero(~right))
         where = f" at {list(place[1:])}" if self.shape else ""
-        raise self._error(place[0], f"is {array[place]}{where}", remedy)
+        raise self._error(place[0], f"is {array[place]!s}{where}", remedy)
 
     def _error(self, row: int, shown: str, remedy: str) -> ObservationError:
         return ObservationError(row, f"{self.part} {shown}, and its space is {self.space}; {remedy}")
