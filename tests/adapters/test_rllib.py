@@ -49,21 +49,23 @@ def engine():
     ray.shutdown()
 
 
+@pytest.mark.parametrize("acting", [True, False])
 @pytest.mark.parametrize("key", CORES)
-def test_steps_and_rows_are_a_loop_over_the_core(key):
+def test_steps_and_rows_are_a_loop_over_the_core(key, acting):
     module = make_module(CORES[key])
-    for name, weight in module.core.named_parameters():
+    for name, weight in module.memory.core.named_parameters():
         if "initial" in name:
             nn.init.normal_(weight)  # otherwise zeros, as the bytes of an episode that has not begun
     observations = torch.randn(3, 11, 4)
     first = torch.zeros(3, 11, dtype=torch.bool)
     first[:, 0] = True
-    expected, _ = module.core(observations, module.core.initial_state(3), first)
+    expected, _ = module.memory.core(observations, module.memory.core.initial_state(3), first)
     content = torch.as_tensor(np.stack([module.get_initial_state()["content"]] * 3))
     state = {"content": content}
     stored, played = [content], []
     for t in range(11):
-        step = module._forward({Columns.OBS: observations[:, t : t + 1], Columns.STATE_IN: state})
+        with torch.set_grad_enabled(not acting):
+            step = module._forward({Columns.OBS: observations[:, t : t + 1], Columns.STATE_IN: state})
         state = {"content": torch.as_tensor(step[Columns.STATE_OUT]["content"].numpy().copy())}
         stored.append(state["content"])
         played.append(step[Columns.ACTION_DIST_INPUTS])
@@ -75,7 +77,7 @@ def test_steps_and_rows_are_a_loop_over_the_core(key):
         values = module.compute_values(row)
         torch.testing.assert_close(values, module.compute_values(row, out[Columns.EMBEDDINGS]))
     module.compute_values({Columns.OBS: observations, Columns.STATE_IN: {"content": stored[0]}}).sum().backward()
-    assert all(weight.grad is not None for weight in module.core.parameters()), "initial states are learned, too"
+    assert all(weight.grad is not None for weight in module.memory.core.parameters()), "initial states are learned, too"
 
 
 def spec_of(core):
@@ -113,11 +115,11 @@ def test_impala_takes_steps(engine):
         .reporting(min_time_s_per_iteration=1)
     )
     algorithm = config.build_algo()
-    before = {name: weight.clone() for name, weight in algorithm.get_module().core.named_parameters()}
+    before = {name: weight.clone() for name, weight in algorithm.get_module().memory.core.named_parameters()}
     for _ in range(10):
         algorithm.train()
         learner = algorithm.learner_group.get_weights()["default_policy"]
-        if any(not np.array_equal(learner[f"core.{name}"], weight.detach()) for name, weight in before.items()):
+        if any(not np.array_equal(learner[f"memory.core.{name}"], weight.detach()) for name, weight in before.items()):
             break
     else:
         pytest.fail("the core's weights never changed")

@@ -4,7 +4,7 @@
     config = PPOConfig().environment("CartPole-v1").rl_module(rl_module_spec=spec)
 
 RLlib cuts rows at the ends of episodes and has no flag for their beginnings. The state that it stores with every step
-therefore begins with a flag, followed by the bytes of the core's state: zeros are an episode that has not begun.
+therefore is the bytes of the core's state behind a number: zeros are an episode that has not begun.
 """
 
 from typing import Any
@@ -14,9 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from recollect.adapters import missing_engine
+from recollect.adapters.packed_core import PackedCore, require_core
 from recollect.config import require
-from recollect.cores.config import CoreConfig
-from recollect.state import detach, from_bytes, to_bytes
 
 try:
     from gymnasium import spaces
@@ -49,22 +48,18 @@ class CoreRLModule(TorchRLModule, ValueFunctionAPI):
         """Build encoder, core and heads; RLlib calls it."""
         config, space = self.model_config, self.observation_space
         settings, encoder = config.get("core"), config.get("encoder")
-        remedy = "give the settings of a core: model_config={'core': LSTMConfig(dim=64), 'max_seq_len': 32}"
-        require(isinstance(settings, CoreConfig), "model_config: core", settings, remedy)
+        require_core("model_config: core", settings)
         remedy = "give an encoder, or flatten the space with RLlib's connector FlattenObservations"
         require(bool(encoder) or isinstance(space, spaces.Box), "model_config: encoder", encoder, f"{remedy}: {space}")
         self.encoder = encoder(space) if encoder else nn.Flatten()
-        self.core = settings.build(self.encoder.output_dim if encoder else int(np.prod(space.shape)))
-        one = len(self.core.input_shape) == len(self.core.output_shape) == 1
-        require(one, "model_config: core", settings, "use a core that reads and gives one vector a step")
-        self.like = detach(self.core.initial_state(1))
+        self.memory = PackedCore(settings.build(self.encoder.output_dim if encoder else int(np.prod(space.shape))))
         self.action_dist_cls = Catalog._get_dist_cls_from_action_space(self.action_space, framework="torch")
         inputs = self.action_dist_cls.required_input_dim(space=self.action_space)
-        self.policy, self.value = (nn.Linear(self.core.output_shape[0], size) for size in (inputs, 1))
+        self.policy, self.value = (nn.Linear(self.memory.core.output_shape[0], size) for size in (inputs, 1))
 
     def get_initial_state(self) -> dict[str, np.ndarray]:
         """Return the state before an episode: zeros."""
-        return {"content": np.zeros(1 + to_bytes(self.like).shape[1], dtype=np.uint8)}
+        return {"content": np.zeros(self.memory.width, dtype=np.uint8)}
 
     def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         outputs, state = self._remember(batch)
@@ -87,10 +82,9 @@ class CoreRLModule(TorchRLModule, ValueFunctionAPI):
             leaf = next(iter(leaf.values()))
         rows, steps = leaf.shape[:2]
         encoded = self.encoder(_merge_axes(observations)).reshape(rows, steps, -1)
-        is_first = torch.zeros(rows, steps, dtype=torch.bool, device=content.device)
-        is_first[:, 0] = content[:, 0] == 0
-        outputs, state = self.core(encoded, from_bytes(content[:, 1:], self.like), is_first)
-        return outputs, {"content": nn.functional.pad(to_bytes(state), (1, 0), value=1)}
+        never = torch.zeros(rows, steps, dtype=torch.bool, device=content.device)  # but where the bytes are zeros
+        outputs, content = self.memory(encoded, content, never)
+        return outputs, {"content": content}
 
 
 def _merge_axes(observation: Any) -> Any:

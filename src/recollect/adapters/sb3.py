@@ -12,10 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from recollect.adapters import missing_engine
-from recollect.config import require
+from recollect.adapters.packed_core import PackedCore, require_core
 from recollect.cores.config import CoreConfig
 from recollect.cores.contract import MemoryCore
-from recollect.state import detach, from_bytes, to_bytes
 
 try:
     from gymnasium import spaces
@@ -56,8 +55,7 @@ class CorePolicy(RecurrentActorCriticPolicy):
         critic_core: bool = False,
         **kwargs: Any,
     ) -> None:
-        remedy = "give the settings of a core: policy_kwargs={'core': LSTMConfig(dim=64)}"
-        require(isinstance(core, CoreConfig), "core", core, remedy)
+        require_core("policy_kwargs: core", core)
         reads_dict = isinstance(observation_space, spaces.Dict)
         is_image = not reads_dict and is_image_space(observation_space)
         extractor = CombinedExtractor if reads_dict else NatureCNN if is_image else FlattenExtractor
@@ -65,15 +63,15 @@ class CorePolicy(RecurrentActorCriticPolicy):
             observation_space,
             action_space,
             lr_schedule,
-            lstm_hidden_size=_width(core.build(2)),
+            lstm_hidden_size=core.build(2).output_shape[0],
             shared_lstm=not critic_core,
             enable_critic_lstm=critic_core,
             **{"features_extractor_class": extractor} | kwargs,
         )
         self.core_config, self.critic_core = core, critic_core
-        self.lstm_actor = _PackedCore(core.build(self.features_dim))  # type: ignore[assignment]
+        self.lstm_actor = _Memory(core.build(self.features_dim))  # type: ignore[assignment]
         if critic_core:
-            self.lstm_critic = _PackedCore(core.build(self.features_dim))  # type: ignore[assignment]
+            self.lstm_critic = _Memory(core.build(self.features_dim))  # type: ignore[assignment]
         self.lstm_hidden_state_shape = (1, 1, self.lstm_actor.hidden_size)
         self.optimizer = self.optimizer_class(self.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs)
 
@@ -88,36 +86,24 @@ class CorePolicy(RecurrentActorCriticPolicy):
         return lstm(features, lstm_states, episode_starts)
 
 
-class _PackedCore(nn.Module):
-    """A core with the sizes of an LSTM, whose ``h`` and ``c`` hold a flag and the bytes of its state."""
+class _Memory(nn.Module):
+    """A core with the sizes of an LSTM, whose ``h`` and ``c`` are halves of the bytes of its state."""
 
     num_layers = 1
 
     def __init__(self, core: MemoryCore[Any]) -> None:
         super().__init__()
-        self.core = core
-        self.like = detach(core.initial_state(1))
-        self.input_size = core.input_shape[-1]
-        self.hidden_size = (to_bytes(self.like).shape[1] + 7) // 8 + 1
+        self.packed = PackedCore(core)
+        self.input_size = core.input_shape[0]
+        self.hidden_size = -(-self.packed.width // 8)  # of two halves, 4 bytes each
 
     def forward(
-        self, features: Tensor, packed: tuple[Tensor, Tensor], episode_starts: Tensor
+        self, features: Tensor, states: tuple[Tensor, Tensor], episode_starts: Tensor
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        rows = packed[0].shape[1]
-        flags = packed[0][0, :, 0]
-        content = torch.cat([part[0, :, 1:] for part in packed], 1).contiguous().view(torch.uint8)
-        is_first = episode_starts.reshape(rows, -1) > 0.5
-        # Zeros are what RecurrentPPO and predict() begin with.
-        is_first = torch.cat([is_first[:, :1] | (flags == 0)[:, None], is_first[:, 1:]], 1)
-        inputs = features.reshape(rows, -1, self.input_size)
-        outputs, state = self.core(inputs, from_bytes(content, self.like), is_first)
-        content = to_bytes(state)
-        content = nn.functional.pad(content, (0, 8 * (self.hidden_size - 1) - content.shape[1])).view(torch.float32)
-        packed = tuple(nn.functional.pad(part, (1, 0), value=1.0)[None] for part in content.chunk(2, 1))
-        return outputs.flatten(0, 1), packed  # type: ignore[return-value]
-
-
-def _width(core: MemoryCore[Any]) -> int:
-    one = len(core.input_shape) == len(core.output_shape) == 1
-    require(one, "core", type(core).__name__, "RecurrentPPO needs a core that reads and gives one vector a step")
-    return core.output_shape[0]
+        rows = states[0].shape[1]
+        content = torch.cat([half[0] for half in states], 1).contiguous().view(torch.uint8)
+        inputs, is_first = features.reshape(rows, -1, self.input_size), episode_starts.reshape(rows, -1) > 0.5
+        outputs, content = self.packed(inputs, content[:, : self.packed.width], is_first)
+        content = nn.functional.pad(content, (0, 8 * self.hidden_size - self.packed.width)).view(torch.float32)
+        first, second = (half[None] for half in content.chunk(2, 1))
+        return outputs.flatten(0, 1), (first, second)
