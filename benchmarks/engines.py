@@ -2,7 +2,8 @@
 
     python benchmarks/engines.py torchrl | sb3 | rllib [--quick]
 
-Both forms of a line run in turns in one process with one thread; ratio is ours / the engine's own. Needs the environment of ``make test-engines``.
+Both forms of a line run in turns in one process with one thread; the ratio is ours / the engine's own. Needs the
+environment of ``make test-engines``.
 """
 
 import argparse
