@@ -13,9 +13,10 @@ Precomputed features become the n tokens by one matrix.
 Source: Ryoo et al. 2023 (Token Turing Machines), sections 2 and 3.1; equation 9 leaves the mean over r open.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Self, overload
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -25,7 +26,10 @@ from recollect.agents.saved_model import SavedModel
 from recollect.agents.streams import ModelStream
 from recollect.agents.video_backbones import Backbone, Patches, initial_positions, load_pretrained, pool, pool_shape
 from recollect.config import from_json, to_json
+from recollect.cores.arrays import First, Numbers, to_array, to_first, to_tensor
 from recollect.cores.config import CoreConfig
+from recollect.cores.stream_memory import RowNames
+from recollect.layers.rings import Rows
 
 INITIAL_LOGIT = -2.0  # initial bias of all logits: at most frames most activities are absent
 
@@ -183,62 +187,120 @@ class ActivityDetector(SavedModel):
 
 
 class ActivityStream(ModelStream):
-    """Stream of a detector: it owns its memory and takes one frame of every row at a time.
+    """Stream of a detector: it owns its memory and takes one frame of every row, or of some rows, at a time.
+
+    Frames of a segment that is not full yet are no part of the memory that is saved, loaded or copied to other rows.
 
     Args:
         model: the detector; its present weights are used.
-        batch_size: rows that advance together.
+        batch_size: number of rows.
     """
 
-    def __init__(self, model: ActivityDetector, batch_size: int) -> None:
-        super().__init__(model.core, batch_size)
-        self.model, self.batch_size = model, batch_size
-        self._waiting: list[Tensor] = []
-        self._first = torch.zeros(batch_size, dtype=torch.bool, device=self.core.like.device)
+    model: ActivityDetector
 
-    @torch.no_grad()
-    def step(self, inputs: Tensor, is_first: Tensor | bool | None = None) -> Tensor | None:
+    def __init__(self, model: ActivityDetector, batch_size: int) -> None:
+        super().__init__(model, batch_size)
+        self._waiting: list[list[Tensor]] = [[] for _ in range(batch_size)]  # frames of each row's segment
+        self._first = [False] * batch_size  # whether an episode begins within it
+
+    @overload
+    def step(self, inputs: Tensor, is_first: First = None) -> Tensor | None: ...
+
+    @overload
+    def step(self, inputs: Numbers, is_first: First = None) -> np.ndarray | None: ...
+
+    def step(self, inputs: Tensor | Numbers, is_first: First = None) -> Tensor | np.ndarray | None:
         """Return logits ``[b, k]`` of one frame, or None while a backbone's segment of several frames is not full.
 
         Args:
-            inputs: frames ``[b, y, x, 3]``, or features ``[b, feature_dim]``.
+            inputs: frames ``[b, y, x, 3]``, or features ``[b, feature_dim]``: a tensor, a NumPy array or a list.
             is_first: bool ``[b]``, or one bool for all rows; True resets that row before the frame.
         """
+        return self._step(inputs, is_first, None)
+
+    @overload
+    def step_rows(self, inputs: Tensor, rows: RowNames, is_first: First = None) -> Tensor | None: ...
+
+    @overload
+    def step_rows(self, inputs: Numbers, rows: RowNames, is_first: First = None) -> np.ndarray | None: ...
+
+    def step_rows(self, inputs: Tensor | Numbers, rows: RowNames, is_first: First = None) -> Tensor | np.ndarray | None:
+        """Return logits ``[r, k]`` of one frame of some rows, or None; the others do not move.
+
+        Args:
+            inputs: of these rows, in the order of ``rows``, as :meth:`step` takes them.
+            rows: r integers, each once, or a boolean mask of all rows.
+            is_first: bool ``[r]``, or one bool for all of them.
+
+        Raises:
+            ValueError: no such row, or one that is named twice; some rows are in the middle of a segment, and others
+                are not.
+        """
+        return self._step(inputs, is_first, self.named_rows(rows))
+
+    @torch.no_grad()
+    def _step(self, inputs: Tensor | Numbers, is_first: First, rows: Rows | None) -> Any:
+        if not isinstance(inputs, Tensor):
+            found = self._step(to_tensor(inputs, self.like), is_first, rows)
+            return None if found is None else to_array(found)
         self.model.check(inputs, time=False)
-        if is_first is not None:
-            self._first = self._first | torch.as_tensor(is_first, device=self._first.device)
-        self._waiting.append(inputs)
-        if len(self._waiting) < self.model.frames_per_step:
+        numbers = range(self.batch_size) if rows is None else rows.numbers
+        if len(inputs) != len(numbers):
+            raise ValueError(f"inputs have {len(inputs)} rows, not {len(numbers)}: give one frame for each")
+        waiting = {len(self._waiting[row]) for row in numbers}
+        if len(waiting) > 1:
+            raise ValueError(f"rows={list(numbers)} are at different frames of their segments: step them in two calls")
+        first = to_first(is_first, len(numbers), self.like.device).tolist()
+        for row, frame, begins in zip(numbers, inputs, first, strict=True):
+            self._waiting[row].append(frame)
+            self._first[row] |= begins
+        if not numbers or waiting.pop() + 1 < self.model.frames_per_step:
             return None
-        return self._advance(self.model.tokens(torch.stack(self._waiting, 1)))
+        frames = torch.stack([torch.stack(self._waiting[row]) for row in numbers])
+        return self._advance(self.model.tokens(frames), rows)
 
     @torch.no_grad()
     def step_unreadable(self) -> Tensor:
         """Return NaN for frames that cannot be read; they enter the memory as zeros."""
         size = (self.batch_size, self.model.num_tokens, self.model.config.width)
-        return self._advance(torch.full(size, torch.nan, dtype=self.core.like.dtype, device=self.core.like.device))
+        return self._advance(torch.full(size, torch.nan, dtype=self.like.dtype, device=self.like.device), None)
 
-    def _advance(self, tokens: Tensor) -> Tensor:
-        first, self._first, self._waiting = self._first, torch.zeros_like(self._first), []
+    def _advance(self, tokens: Tensor, rows: Rows | None) -> Tensor:
+        numbers = range(self.batch_size) if rows is None else rows.numbers
+        first = torch.tensor([self._first[row] for row in numbers], device=self.like.device)
+        self._drop_frames(numbers)
         if self.model.reads_tokens or self.model.joined:
             inputs = tokens if self.model.reads_tokens else tokens.flatten(1)
-            return self.model.decode(self.core.step(inputs, first)[:, None])[:, 0]
-        outputs = [self.core.step(token, None if i else first) for i, token in enumerate(tokens.unbind(1))]
+            return self.model.decode(self.step_core(inputs, rows, first)[:, None])[:, 0]
+        outputs = [self.step_core(token, rows, None if i else first) for i, token in enumerate(tokens.unbind(1))]
         return self.model.decode(torch.stack(outputs, 1))[:, 0]
 
-    def reset(self, rows: Any = None) -> None:
-        """Reset the memory of all rows, and drop an unfinished segment of frames; or reset the rows named."""
-        super().reset(rows)
-        if rows is None:
-            self._waiting = []
+    def _drop_frames(self, rows: Iterable[int]) -> None:
+        for row in rows:
+            self._waiting[row], self._first[row] = [], False
 
-    def fork(self) -> "ActivityStream":
-        """Return an independent stream with the same memory."""
+    def write_rows(self, state: Any, rows: Rows | None) -> None:
+        """Continue some rows from a checked state ``[r, ...]`` and a new segment of frames; None: all."""
+        super().write_rows(state, rows)
+        self._drop_frames(range(self.batch_size) if rows is None else rows.numbers)
+
+    def remade(self, batch_size: int) -> Self:
+        """Return a new stream of the same model with so many rows.
+
+        Raises:
+            ValueError: rows are added or removed while a segment of frames is not full.
+        """
+        if batch_size != self.batch_size and any(self._waiting):
+            raise ValueError(f"batch_size={batch_size}: add and remove rows when no segment of frames is unfinished")
+        return super().remade(batch_size)
+
+    def fork(self) -> Self:
+        """Return an independent stream with the same memory and the same unfinished segments."""
         twin = super().fork()
-        twin._waiting = list(self._waiting)
+        twin._waiting, twin._first = [list(frames) for frames in self._waiting], list(self._first)
         return twin
 
     @property
     def nbytes(self) -> int:
         """Bytes held between steps: the memory, and at most a segment of frames."""
-        return self.core.nbytes + sum(frame.nbytes for frame in self._waiting)
+        return self.core.nbytes + sum(frame.nbytes for frames in self._waiting for frame in frames)

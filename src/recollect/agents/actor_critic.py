@@ -38,6 +38,8 @@ from recollect.agents.streams import ModelStream
 from recollect.config import from_json, to_json
 from recollect.cores.arrays import First, all_tensors, to_array, to_first, to_tensors
 from recollect.cores.config import CoreConfig
+from recollect.cores.stream_memory import RowNames
+from recollect.layers.rings import Rows
 from recollect.objectives.policy_gradient import Reduction
 from recollect.ops.linear import Linear
 
@@ -312,18 +314,15 @@ def without_target_heads(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 class ActorStream(ModelStream):
-    """Stream of an agent: it owns its memory and takes one step of every row at a time.
+    """Stream of an agent: it owns its memory and takes one step of every row, or of some rows, at a time.
 
     Args:
         agent: the agent; its weights are used.
-        batch_size: rows that advance together.
+        batch_size: number of rows.
     """
 
-    def __init__(self, agent: ActorCritic, batch_size: int) -> None:
-        super().__init__(agent.core, batch_size)
-        self.agent = agent
+    model: ActorCritic
 
-    @torch.no_grad()
     def step(self, inputs: ActorInputs, is_first: First = False) -> ActorCriticOutput:
         """Return policy and value of one step: tensors if all inputs are tensors, else NumPy arrays.
 
@@ -331,15 +330,38 @@ class ActorStream(ModelStream):
             inputs: without the time axis; tensors, or NumPy arrays and lists.
             is_first: bool ``[b]``, or one bool for all rows; True resets that row before the step.
         """
-        agent = self.agent
-        is_first = to_first(is_first, self.core.batch_size, self.core.like.device)
-        if not all_tensors(tuple(part for part in inputs if part is not None)):
-            like = self.core.like
-            parts = {name: part for name, part in inputs._asdict().items() if part is not None}
-            given = ActorInputs(**{name: to_tensors(part, like, name) for name, part in parts.items()})
-            return ActorCriticOutput._make(map(to_array, self.step(given, is_first)))
+        return self._step(inputs, is_first, None)
+
+    def step_rows(self, inputs: ActorInputs, rows: RowNames, is_first: First = False) -> ActorCriticOutput:
+        """Return policy and value of one step of some rows; the others do not move.
+
+        Args:
+            inputs: of these rows, in the order of ``rows``, as :meth:`step` takes them.
+            rows: r integers, each once, or a boolean mask of all rows.
+            is_first: bool ``[r]``, or one bool for all of them.
+
+        Raises:
+            ValueError: no such row, or one that is named twice.
+        """
+        return self._step(inputs, is_first, self.named_rows(rows))
+
+    @torch.no_grad()
+    def _step(self, inputs: ActorInputs, is_first: First, rows: Rows | None) -> ActorCriticOutput:
+        agent = self.model
+        is_first = to_first(is_first, self.batch_size if rows is None else len(rows), self.like.device)
+        given = inputs_to_tensors(inputs, self.like)
+        if given is not None:
+            return ActorCriticOutput._make(map(to_array, self._step(given, is_first, rows)))
         encoded = agent.encode(inputs, is_first)
-        return agent.decide(self.core.step(encoded, is_first), encoded, inputs)
+        return agent.decide(self.step_core(encoded, rows, is_first), encoded, inputs)
+
+
+def inputs_to_tensors(inputs: ActorInputs, like: Tensor) -> ActorInputs | None:
+    """Return inputs with arrays and lists as tensors; None if all are tensors."""
+    parts = {name: part for name, part in inputs._asdict().items() if part is not None}
+    if all_tensors(tuple(parts.values())):
+        return None
+    return ActorInputs(**{name: to_tensors(part, like, name) for name, part in parts.items()})
 
 
 def _head(dim: int, hidden: tuple[int, ...], width: int, *, gain: float) -> nn.Sequential:

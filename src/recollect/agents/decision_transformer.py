@@ -21,6 +21,7 @@ tokens. Initial weights are those of our layers.
 """
 
 from collections.abc import Mapping
+from os import PathLike
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -28,7 +29,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.agents.actor_critic import ActorCriticOutput
+from recollect.agents.actor_critic import ActorCriticOutput, inputs_to_tensors
 from recollect.agents.config import DecisionTransformerConfig
 from recollect.agents.contract import ActorInputs
 from recollect.agents.encoders import ObservationEncoder
@@ -36,10 +37,12 @@ from recollect.agents.policies import ACTION_MASK, Distribution, has_action_mask
 from recollect.agents.registry import REGISTRY
 from recollect.agents.saved_model import SavedModel
 from recollect.agents.spaces import space_from_json, space_to_json
+from recollect.agents.streams import ModelStream
 from recollect.config import from_json, require, to_json
+from recollect.cores.arrays import First, to_array, to_first
 from recollect.cores.config import CoreConfig
-from recollect.cores.stream import outside_inference_mode
-from recollect.state import put_rows
+from recollect.cores.stream_memory import COUNTED, RowNames, outside_inference_mode
+from recollect.layers.rings import Rows
 
 TOKENS = 3  # tokens per step: return-to-go, observation, action
 
@@ -180,49 +183,117 @@ class DecisionState(NamedTuple):
     return_to_go: Tensor  # float `[b]`, of the newest step
 
 
-class DecisionStream:
+class DecisionStream(ModelStream):
     """Stream in play: three tokens per step, and sometimes the whole context again.
 
     A step gives the core the previous action, the return-to-go and the observation as one block; where all rows read
-    their context again, that block is its end.
+    their context again, that block is its end. A step of some rows is made in a second stream, which they are copied
+    to and from.
 
     Args:
         agent: the agent; its present weights are used.
         batch_size: rows.
     """
 
+    model: DecisionTransformer
+
     @outside_inference_mode
     def __init__(self, agent: DecisionTransformer, batch_size: int) -> None:
-        self.agent = agent
-        self.core = agent.core.stream(batch_size)
-        config, like = agent.config, self.core.like
+        super().__init__(agent, batch_size)
+        config, like = agent.config, self.like
         self.tokens = like.new_zeros(batch_size, config.context, TOKENS, config.width)
         self.return_to_go = torch.full((batch_size,), float(config.target_return), device=like.device)
         self.rows = torch.arange(batch_size, device=like.device)
         self.count, self.start = [0] * batch_size, [0] * batch_size  # as in the state, on the host
+        self._some: DecisionStream | None = None
+
+    def read_rows(self, rows: Rows | None) -> DecisionState:
+        """Return a copy of the memory of some rows; None: of all."""
+        index = self.rows if rows is None else rows.index
+        count, start = self._long(self.count)[index], self._long(self.start)[index]
+        return DecisionState(self.core.read_rows(rows), self.tokens[index], count, start, self.return_to_go[index])
+
+    def write_rows(self, state: DecisionState, rows: Rows | None) -> None:
+        """Continue some rows from a checked state ``[r, ...]``; None: all."""
+        self.core.write_rows(state.core, rows)
+        index = self.rows if rows is None else rows.index
+        self.tokens[index], self.return_to_go[index] = state.tokens, state.return_to_go.to(self.return_to_go.dtype)
+        numbers = range(self.batch_size) if rows is None else rows.numbers
+        for row, count, start in zip(numbers, state.count.tolist(), state.start.tolist(), strict=True):
+            self.count[row], self.start[row] = count, start
+
+    def fresh_state(self, batch_size: int) -> DecisionState:
+        """Return the initial state of so many rows."""
+        zeros = self.rows.new_zeros(batch_size)
+        tokens = self.tokens.new_zeros(batch_size, *self.tokens.shape[1:])
+        target = self.return_to_go.new_full((batch_size,), float(self.model.config.target_return))
+        return DecisionState(self.core.fresh_state(batch_size), tokens, zeros, zeros.clone(), target)
+
+    def check_state(self, state: DecisionState, batch_size: int | None = None) -> None:
+        """Raise ``ValueError`` unless so many rows (None: all) can continue from a state."""
+        number = self.batch_size if batch_size is None else batch_size
+        if not isinstance(state, DecisionState):
+            raise ValueError(f"state is a {type(state).__name__}; a DecisionStream continues from a DecisionState")
+        self.core.check_state(state.core, number)
+        want = [number, *self.tokens.shape[1:]]
+        if list(state.tokens.shape) != want or any(len(leaf) != number for leaf in state[2:]):
+            raise ValueError(
+                f"state.tokens have shape {list(state.tokens.shape)}, this stream of {number} rows has {want}"
+            )
+
+    def largest_counters(self) -> dict[str, int]:
+        """Return the integer leaves of the state that are counters, with their largest value."""
+        counters = {f"core.{name}": most for name, most in super().largest_counters().items()}
+        return counters | {"count": self.model.config.context, "start": COUNTED}
+
+    def try_state(self, state: DecisionState, path: str | PathLike[str]) -> None:
+        """Raise ``ValueError`` where a counter of a file makes a step of the core fail."""
+        super().try_state(state.core, path)
 
     @property
-    def state(self) -> DecisionState:
-        """A copy of the memory."""
-        count, start = self._long(self.count), self._long(self.start)
-        return DecisionState(self.core.state, self.tokens.clone(), count, start, self.return_to_go.clone())
-
-    @outside_inference_mode
-    def load_state(self, state: DecisionState) -> None:
-        """Continue from a state."""
-        self.core.load_state(state.core)
-        self.tokens, self.return_to_go = state.tokens.clone(), state.return_to_go.clone()
-        self.count, self.start = state.count.tolist(), state.start.tolist()
+    def nbytes(self) -> int:
+        """Bytes held between steps; constant."""
+        return self.core.nbytes + self.tokens.nbytes + self.return_to_go.nbytes
 
     @torch.no_grad()
-    def step(self, inputs: ActorInputs, is_first: Tensor) -> ActorCriticOutput:
-        """Take one step of every row; the value is the return-to-go.
+    def step(self, inputs: ActorInputs, is_first: First = False) -> ActorCriticOutput:
+        """Take one step of every row; the value is the return-to-go. NumPy arrays in give NumPy arrays out.
 
         Args:
             inputs: observation, previous action and reward, without a time axis.
-            is_first: bool ``[b]``; True begins an episode and a context.
+            is_first: bool ``[b]``, or one bool for all rows; True begins an episode and a context.
         """
-        agent, config = self.agent, self.agent.config
+        first = to_first(is_first, self.batch_size, self.like.device)
+        given = inputs_to_tensors(inputs, self.like)
+        if given is not None:
+            return ActorCriticOutput._make(map(to_array, self._step(given, first)))
+        return self._step(inputs, first)
+
+    @outside_inference_mode
+    def step_rows(self, inputs: ActorInputs, rows: RowNames, is_first: First = False) -> ActorCriticOutput:
+        """Take one step of some rows; the others do not move.
+
+        Args:
+            inputs: of these rows, in the order of ``rows``, as :meth:`step` takes them.
+            rows: at least one integer, each once, or a boolean mask of all rows.
+            is_first: bool ``[r]``, or one bool for all of them.
+
+        Raises:
+            ValueError: no row, no such row, or one that is named twice; the weights have changed.
+        """
+        named = self.named_rows(rows)
+        if not len(named):
+            raise ValueError("rows=[]: name at least one row")
+        self.core.check_weights()
+        if self._some is None or self._some.batch_size != len(named):
+            self._some = DecisionStream(self.model, len(named))
+        self._some.write_rows(self.read_rows(named), None)
+        output = self._some.step(inputs, is_first)
+        self.write_rows(self._some.read_rows(None), named)
+        return output
+
+    def _step(self, inputs: ActorInputs, is_first: Tensor) -> ActorCriticOutput:
+        agent, config = self.model, self.model.config
         first = is_first.tolist()
         begins = [new or not count for new, count in zip(first, self.count, strict=True)]
         self.return_to_go = self.return_to_go - inputs.reward.to(self.return_to_go.dtype)
@@ -260,7 +331,7 @@ class DecisionStream:
 
     def _drop_oldest(self, rows: list[int]) -> None:
         """Drop the oldest steps of full contexts."""
-        stride, index = self.agent.config.stride, self._long(rows)
+        stride, index = self.model.config.stride, self._long(rows)
         self.tokens[index, :-stride] = self.tokens[index, stride:]
         for row in rows:
             self.count[row] -= stride
@@ -271,7 +342,7 @@ class DecisionStream:
         index = self._long(rows)
         places = torch.arange(length, device=index.device).expand(len(rows), -1)
         start = self._long([self.start[row] for row in rows])
-        return self.agent.place(self.tokens[index].flatten(1, 2)[:, :length], places, start[:, None])
+        return self.model.place(self.tokens[index].flatten(1, 2)[:, :length], places, start[:, None])
 
     def _read_all(self) -> Tensor:
         """Read contexts of equal length from the beginning up to the newest observation."""
@@ -280,14 +351,14 @@ class DecisionStream:
 
     def _reread(self, rows: list[int]) -> None:
         """Read the contexts of some rows from the beginning up to the last but one action."""
-        placed, core = self._context(rows, TOKENS * self.count[rows[0]] - 1), self.agent.core
+        placed, core = self._context(rows, TOKENS * self.count[rows[0]] - 1), self.model.core
         _, state = core(placed, core.initial_state(len(rows)), first_tokens(placed))
-        self.core.load_state(put_rows(self.core.state, self._long(rows), state))
+        self.core.write_rows(state, self.core.named_rows(rows))
 
     def _continue(self, tokens: Tensor, begins: list[bool]) -> Tensor:
         """Read the previous action and the step's tokens, ``[b, 3, d]``; a context may begin with the latter."""
         places = [[max(TOKENS * count + ahead, 0) for ahead in (-1, 0, 1)] for count in self.count]
-        placed = self.agent.place(tokens, self._long(places), self._long(self.start)[:, None])
+        placed = self.model.place(tokens, self._long(places), self._long(self.start)[:, None])
         first = None
         if any(begins):
             first = torch.tensor([[False, new, False] for new in begins], device=placed.device)

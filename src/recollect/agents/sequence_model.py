@@ -11,6 +11,7 @@ state out, ``is_first`` the only reset signal, and a stream (:meth:`SequenceMode
 """
 
 from collections.abc import Mapping
+from os import PathLike
 from typing import Any, overload
 
 import numpy as np
@@ -27,8 +28,10 @@ from recollect.agents.tokens import require_tokens
 from recollect.config import from_json, require, to_json
 from recollect.cores.arrays import First, Numbers, to_array, to_tensor
 from recollect.cores.config import CoreConfig
+from recollect.cores.stream_memory import RowNames
 from recollect.cores.tlb import TemporalLatentBottleneck
 from recollect.layers.feedforward import FeedForward
+from recollect.layers.rings import Rows
 
 
 class SequenceModel(SavedModel):
@@ -208,38 +211,62 @@ class SequenceModel(SavedModel):
 
 
 class SequenceStream(ModelStream):
-    """Stream of a sequence model: it owns its memory and takes one step of every row at a time.
+    """Stream of a sequence model: it owns its memory and takes one step of every row, or of some rows, at a time.
 
     Args:
         model: the model; its present weights are used.
-        batch_size: rows that advance together.
+        batch_size: number of rows.
     """
 
+    model: SequenceModel
+
     def __init__(self, model: SequenceModel, batch_size: int) -> None:
-        super().__init__(model.core, batch_size)
-        self.model = model
+        super().__init__(model, batch_size)
         self.recent = model.initial_state(batch_size).recent if model.points else None
         """The newest items, for a pointer."""
 
-    @property
-    def state(self) -> Any:
-        """A copy of the memory, as the model's ``forward`` takes and returns it."""
-        return self.core.state if self.recent is None else PointerState(self.core.state, self.recent)
+    def read_rows(self, rows: Rows | None) -> Any:
+        """Return a copy of the memory of some rows, as the model's ``forward`` takes it; None: of all."""
+        core = self.core.read_rows(rows)
+        if self.recent is None:
+            return core
+        return PointerState(core, self.recent.clone() if rows is None else self.recent[rows.index])
 
-    def load_state(self, state: Any) -> None:
-        """Continue from a state."""
-        self.core.load_state(state if self.recent is None else state.core)
+    def write_rows(self, state: Any, rows: Rows | None) -> None:
+        """Continue some rows from a checked state ``[r, ...]``; None: all."""
+        self.core.write_rows(state if self.recent is None else state.core, rows)
         if self.recent is not None:
-            self.recent = state.recent.clone()
+            self._keep_recent(state.recent, rows)
 
-    def reset(self, rows: Tensor | np.ndarray | list[int] | None = None) -> None:
-        """Reset the memory of all rows, or of those named."""
-        super().reset(rows)
-        if self.recent is not None:
-            forgotten = slice(None) if rows is None else self.core.index_of(rows)
-            self.recent = self.recent.index_fill(
-                0, torch.arange(len(self.recent), device=self.recent.device)[forgotten], 0
-            )
+    def _keep_recent(self, recent: Tensor, rows: Rows | None) -> None:
+        assert self.recent is not None
+        self.recent = recent.clone() if rows is None else self.recent.index_copy(0, rows.index, recent)
+
+    def fresh_state(self, batch_size: int) -> Any:
+        """Return the initial state of so many rows."""
+        core = self.core.fresh_state(batch_size)
+        if self.recent is None:
+            return core
+        return PointerState(core, self.recent.new_zeros(batch_size, *self.recent.shape[1:]))
+
+    def check_state(self, state: Any, batch_size: int | None = None) -> None:
+        """Raise ``ValueError`` unless so many rows (None: all) can continue from a state."""
+        if self.recent is None:
+            self.core.check_state(state, batch_size)
+            return
+        self.core.check_state(state.core, batch_size)
+        want = (self.batch_size if batch_size is None else batch_size, *self.recent.shape[1:])
+        if state.recent.shape != want:
+            raise ValueError(f"state.recent has shape {list(state.recent.shape)}, this model keeps {list(want)}")
+
+    def largest_counters(self) -> dict[str, int]:
+        """Return the integer leaves of the state that are counters, with their largest value."""
+        counters = super().largest_counters()
+        return counters if self.recent is None else {f"core.{name}": most for name, most in counters.items()}
+
+    def try_state(self, state: Any, path: str | PathLike[str]) -> None:
+        """Raise ``ValueError`` where a counter of a file makes a step of the core fail."""
+        super().try_state(state if self.recent is None else state.core, path)
 
     @property
     def nbytes(self) -> int:
@@ -252,7 +279,6 @@ class SequenceStream(ModelStream):
     @overload
     def step(self, inputs: Numbers, is_first: First = None) -> np.ndarray: ...
 
-    @torch.no_grad()
     def step(self, inputs: Tensor | Numbers, is_first: First = None) -> Tensor | np.ndarray:
         """Return logits ``[b, classes]`` of one step: a tensor for a tensor, else a NumPy array.
 
@@ -260,14 +286,39 @@ class SequenceStream(ModelStream):
             inputs: tokens ``[b]`` or floats ``[b, input_dim]``: a tensor, a NumPy array or a list.
             is_first: bool ``[b]``, or one bool for all rows; True resets that row before the step. None: no reset.
         """
+        return self._step(inputs, is_first, None)
+
+    @overload
+    def step_rows(self, inputs: Tensor, rows: RowNames, is_first: First = None) -> Tensor: ...
+
+    @overload
+    def step_rows(self, inputs: Numbers, rows: RowNames, is_first: First = None) -> np.ndarray: ...
+
+    def step_rows(self, inputs: Tensor | Numbers, rows: RowNames, is_first: First = None) -> Tensor | np.ndarray:
+        """Return logits ``[r, classes]`` of one step of some rows; the others do not move.
+
+        Args:
+            inputs: of these rows, in the order of ``rows``, as :meth:`step` takes them.
+            rows: r integers, each once, or a boolean mask of all rows.
+            is_first: bool ``[r]``, or one bool for all of them.
+
+        Raises:
+            ValueError: no such row, or one that is named twice.
+        """
+        return self._step(inputs, is_first, self.named_rows(rows))
+
+    @torch.no_grad()
+    def _step(self, inputs: Tensor | Numbers, is_first: First, rows: Rows | None) -> Any:
         if not isinstance(inputs, Tensor):
             floats = self.model.vocabulary is None
-            return to_array(self.step(to_tensor(inputs, self.core.like, floats=floats), is_first))
+            return to_array(self._step(to_tensor(inputs, self.like, floats=floats), is_first, rows))
         self.model.check(inputs, time=False)
         items = self.model.embed(inputs)
-        answer = self.model.decode(self.core.step(self.model.expand(items), is_first))
+        answer = self.model.decode(self.step_core(self.model.expand(items), rows, is_first))
         if self.recent is None:
             return answer
         cleared = torch.as_tensor(False if is_first is None else is_first, device=items.device).expand(len(items))
-        choices, self.recent = newest(items[:, None], self.recent, cleared[:, None])
+        recent = self.recent if rows is None else self.recent[rows.index]
+        choices, recent = newest(items[:, None], recent, cleared[:, None])
+        self._keep_recent(recent, rows)
         return point(answer, choices[:, 0])

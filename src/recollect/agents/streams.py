@@ -1,43 +1,84 @@
 """Base of the streams of all models: a stream owns the memory of its model's core and takes one step at a time."""
 
-import copy
+from os import PathLike
 from typing import Any, Self
 
-import numpy as np
-from torch import Tensor
-
-from recollect.cores.contract import MemoryCore
+from recollect.cores.stream_memory import RowNames, StreamMemory, outside_inference_mode
+from recollect.layers.rings import Rows
 
 
-class ModelStream:
+class ModelStream(StreamMemory):
     """Stream of a model. A subclass defines a step: encode, one step of :attr:`core`, decode.
 
     Args:
-        core: of the model.
-        batch_size: rows that advance together.
+        model: with a ``core`` and ``describe()``; its present weights are used.
+        batch_size: number of rows.
     """
 
-    def __init__(self, core: MemoryCore[Any], batch_size: int) -> None:
-        self.core = core.stream(batch_size)  # the core's stream, with `reset`, `fork`, `save`, `load` and `state`
+    def __init__(self, model: Any, batch_size: int) -> None:
+        self.model = model
+        self.core = model.core.stream(batch_size)  # the stream of the core alone
+        self.batch_size, self.like, self.kind = batch_size, self.core.like, self.core.kind
 
-    @property
-    def state(self) -> Any:
-        """A copy of the memory, as the model's ``forward`` takes and returns it."""
-        return self.core.state
+    def read_rows(self, rows: Rows | None) -> Any:
+        """Return a copy of the memory of some rows, as the model's ``forward`` takes it; None: of all."""
+        return self.core.read_rows(rows)
 
-    def load_state(self, state: Any) -> None:
-        """Continue from a state."""
-        self.core.load_state(state)
+    def write_rows(self, state: Any, rows: Rows | None) -> None:
+        """Continue some rows from a checked state ``[r, ...]``; None: all."""
+        self.core.write_rows(state, rows)
 
-    def reset(self, rows: Tensor | np.ndarray | list[int] | None = None) -> None:
-        """Reset the memory of all rows, or of those named."""
-        self.core.reset(rows)
+    def fresh_state(self, batch_size: int) -> Any:
+        """Return the initial state of so many rows."""
+        return self.core.fresh_state(batch_size)
 
-    def fork(self) -> Self:
-        """Return an independent stream with the same memory."""
-        twin = copy.copy(self)
-        twin.core = self.core.fork()
-        return twin
+    def check_state(self, state: Any, batch_size: int | None = None) -> None:
+        """Raise ``ValueError`` unless so many rows (None: all) can continue from a state."""
+        self.core.check_state(state, batch_size)
+
+    def largest_counters(self) -> dict[str, int]:
+        """Return the integer leaves of the state that are counters, with their largest value."""
+        return self.core.largest_counters()
+
+    def try_state(self, state: Any, path: str | PathLike[str]) -> None:
+        """Raise ``ValueError`` where a counter of a file makes a step of the core fail."""
+        self.core.try_state(state, path)
+
+    def remade(self, batch_size: int) -> Self:
+        """Return a new stream of the same model with so many rows.
+
+        Raises:
+            ValueError: the weights have changed since the stream was made.
+        """
+        self.core.check_weights()
+        return type(self)(self.model, batch_size)
+
+    @outside_inference_mode
+    def swap_weights(self, model: Any = None) -> None:
+        """Continue all rows under other weights: what was computed from the old ones is computed again.
+
+        Args:
+            model: of the same description, which this stream uses from now on; None is its own model, whose weights
+                have changed.
+
+        Raises:
+            ValueError: another kind of model, or one of another config; the stream continues as before.
+        """
+        model = self.model if model is None else model
+        if type(model) is not type(self.model) or model.describe() != self.model.describe():
+            raise ValueError(
+                f"model={type(model).__name__}: config, core or spaces are not those of this stream's "
+                f"{type(self.model).__name__}: give a model of the same description, or make a new stream"
+            )
+        self._become(type(self)(model, self.batch_size), self.state)
+
+    def rows_or_all(self, rows: RowNames | None) -> Rows | None:
+        """Return named rows; None: all."""
+        return None if rows is None else self.named_rows(rows)
+
+    def step_core(self, inputs: Any, rows: Rows | None, is_first: Any) -> Any:
+        """Take one step of some rows of the core; None: of all."""
+        return self.core.step(inputs, is_first) if rows is None else self.core.step_rows(inputs, rows, is_first)
 
     @property
     def nbytes(self) -> int:

@@ -155,11 +155,14 @@ class ChunkStream(RowStream):
     def _complete_chunks(self, rows: list[int], lengths: list[int]) -> None:
         """Store the newest steps of the rows as a chunk, in place of their oldest one."""
         c, device = self.core.config, self._never.device
-        index, size = torch.tensor(rows, device=device), torch.tensor(lengths, device=device)
+        index, size = torch.tensor(rows, device=device), None
         steps = self._raw.window(index)[:, -c.chunk_len :]  # r c layers d
-        exists = torch.arange(c.chunk_len, 0, -1, device=device) <= size[:, None]
-        steps = torch.where(exists[..., None, None], steps, 0.0)
-        self._write_chunk(rows, lengths, steps, steps.sum(1) / size[:, None, None])
+        if min(lengths) < c.chunk_len:
+            size = torch.tensor(lengths, device=device)
+            exists = torch.arange(c.chunk_len, 0, -1, device=device) <= size[:, None]
+            steps = torch.where(exists[..., None, None], steps, 0.0)
+        means = steps.sum(1) / (c.chunk_len if size is None else size[:, None, None])
+        self._write_chunk(rows, lengths, steps, means)
         self._note_chunks()
 
     def _note_chunks(self) -> None:
