@@ -51,6 +51,11 @@ def test_video(folder):
     assert len(run("video")["outputs"]) == 40
 
 
+def test_share(folder):
+    scope = run("share", code=blocks("share")[:1])  # the other one needs a hub: tests/training/test_sharing.py
+    assert scope["action"].shape == (1,) and scope["agent"].spec.run["commit"]
+
+
 def test_your_own_data(folder):
     scope = run("your-own-data")
     assert scope["cloned"].status == "finished"

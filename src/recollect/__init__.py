@@ -25,9 +25,16 @@ if TYPE_CHECKING:  # what __getattr__ does, for editors
     from recollect.cores import *
 
     load: Callable[..., Any]  # recollect.training.load_model; the rooms below training import this file
+    push_to_hub: Callable[..., str]
+    from_pretrained: Callable[..., Any]
 
 __version__ = "0.1.0"
 _ROOMS = ("cores", "agents")
+_MODELS = {
+    "load": ("training.saved_models", "load_model"),
+    "push_to_hub": ("training.sharing", "push_to_hub"),
+    "from_pretrained": ("training.sharing", "from_pretrained"),
+}
 _register()
 
 
@@ -42,9 +49,10 @@ if not TYPE_CHECKING:  # an editor would take every name for one of these
 
     def __getattr__(name: str) -> Any:
         if name == "__all__":
-            return sorted(["load", "state", *(name for room in _ROOMS for name in _exports(room))])
-        if name == "load":
-            return importlib.import_module(f"{__name__}.training.saved_models").load_model
+            return sorted([*_MODELS, "state", *(name for room in _ROOMS for name in _exports(room))])
+        if name in _MODELS:
+            module, function = _MODELS[name]
+            return getattr(importlib.import_module(f"{__name__}.{module}"), function)
         if not name.startswith("_"):
             if importlib.util.find_spec(f"{__name__}.{name}"):
                 return importlib.import_module(f"{__name__}.{name}")

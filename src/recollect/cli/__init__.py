@@ -21,7 +21,7 @@ from recollect.runs.output import Output
 from recollect.terminal import print_status, two_columns
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "list": ("listing:List", "cores, tasks, agents, trainers and recipes"),
+    "list": ("listing:List", "cores, tasks, agents, trainers, recipes and models"),
     "train": ("train:train", "train a core on a task: recollect train recall --core hcam"),
     "evaluate": ("run_commands:Evaluate", "score a run: recollect evaluate runs/recall-hcam-seed0"),
     "demonstrations": (
@@ -36,6 +36,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "watch": (
         "run_commands:Watch",
         "a detector on a film or camera: recollect watch FILE --run runs/shape-activities-ttm-seed0",
+    ),
+    "push": (
+        "run_commands:Push",
+        "share a model on the Hugging Face Hub: recollect push runs/t-maze-hcam-seed0 OWNER/NAME",
     ),
     "demo": ("other_commands:Demo", "train an agent, record it, stream it for 100 000 steps, explore its memory"),
 }

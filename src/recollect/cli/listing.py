@@ -11,7 +11,7 @@ from tyro.conf import Positional
 from recollect.config import lookup
 from recollect.terminal import print_json, table
 
-TABLES = ("cores", "tasks", "agents", "trainers", "recipes")
+TABLES = ("cores", "tasks", "agents", "trainers", "recipes", "models")
 PROSE = ("about", "source")
 """Columns whose cells may be broken into lines."""
 UNLIMITED = 10_000
@@ -20,10 +20,10 @@ UNLIMITED = 10_000
 
 @dataclass(frozen=True)
 class List:
-    """Show what there is: cores, tasks, agents, trainers, recipes."""
+    """Show what there is: cores, tasks, agents, trainers, recipes, models."""
 
     room: Positional[str] = "all"
-    """Which table: cores, tasks, agents, trainers, recipes or all."""
+    """Which table: cores, tasks, agents, trainers, recipes, models or all."""
     json: bool = False
     """Print JSON."""
 

@@ -163,12 +163,17 @@ class Demo:
     steps: int = 100_000
     """Steps of the live stream."""
     directory: Path = Path("runs")
-    """Folder for the two run directories and the video."""
+    """Folder for the run directories, the video and the page."""
+    quick: bool = False
+    """Train nothing: show what an agent that the library ships remembers, in seconds."""
 
     def run(self, console: Console) -> int:
         """Run the demo."""
-        from recollect.recipes.demo import demo
+        from recollect.recipes.demo import demo, quick_demo
 
+        if self.quick:
+            quick_demo(self.directory, console=console)
+            return 0
         demo(self.directory, steps=self.steps, console=console)
         return 0
 

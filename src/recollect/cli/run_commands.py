@@ -1,4 +1,4 @@
-"""Commands on saved runs: evaluate, explore, compare, watch."""
+"""Commands on saved runs and models: evaluate, explore, compare, watch, push."""
 
 from contextlib import closing
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from rich.console import Console
 from tyro.conf import Positional, arg
 
+from recollect.agents.model_sources import find_model
 from recollect.terminal import print_json, print_status, table
 
 
@@ -17,7 +18,7 @@ class Evaluate:
     """Score the newest checkpoint of a run: on fresh rows of its task, or in fresh episodes of its world."""
 
     directory: Positional[Path]
-    """The run directory."""
+    """Run directory, model folder, model:NAME or hub:OWNER/NAME."""
     samples: Annotated[int | None, arg(aliases=("--rows", "--episodes"))] = None
     """Number of rows of a stream task, or of episodes in a world; 512 rows or 128 episodes when None."""
     policy: Literal["run", "greedy", "sampled"] = "run"
@@ -41,7 +42,7 @@ class Evaluate:
 
     def run(self, console: Console) -> int:
         """Evaluate and print."""
-        require_run_directory(self.directory)
+        require_model(self.directory)
         from recollect.runs import interrupts, progress
         from recollect.training.saved_run import describe_torn_checkpoints, evaluate_run, record_run, save_episodes
 
@@ -92,7 +93,7 @@ class Explore:
     """Show what an agent remembers, and whether that picture is faithful: episodes recorded, scored and tested."""
 
     directories: Positional[tuple[Path, ...]]
-    """Run directories."""
+    """Run directories, model folders, model:NAME or hub:OWNER/NAME."""
     out: Annotated[Path, arg(aliases=("-o",))] = Path("explored")
     """Folder for the files; with several runs, a folder in it for each, named by what differs in their paths."""
     env: str | None = None
@@ -123,7 +124,7 @@ class Explore:
         if not self.directories:
             raise ValueError("no run is named: give a run directory, as in recollect explore runs/t-maze-hcam-seed0")
         for directory in self.directories:
-            require_run_directory(directory)
+            require_model(directory)
         from recollect.interpret.explore import available_writers, explore_run, output_folders, write_comparison
         from recollect.recipes.train import find_task
         from recollect.runs.interrupts import stop_on_signal
@@ -206,7 +207,7 @@ class Watch:
     source: Positional[str]
     """Film, number of a camera (0 is the first), device, or address (rtsp://, http://)."""
     run_directory: Annotated[Path, arg(name="run")]
-    """Run directory of a detector that was trained on frames."""
+    """Detector that was trained on frames: run directory, model folder, model:NAME or hub:OWNER/NAME."""
     out: Annotated[Path | None, arg(aliases=("-o",))] = None
     """Annotated film to write (.mp4, .mkv, .mov, .avi); None writes none."""
     threshold: float = 0.5
@@ -224,7 +225,7 @@ class Watch:
 
     def run(self, console: Console) -> int:
         """Watch and print."""
-        require_run_directory(self.run_directory)
+        require_model(self.run_directory)
         from recollect.interpret.watch import WatchSummary, list_events, load_detector, watch
         from recollect.runs.interrupts import Interrupts
         from recollect.training.saved_run import describe_torn_checkpoints
@@ -248,8 +249,45 @@ class Watch:
         return 0
 
 
+@dataclass(frozen=True)
+class Push:
+    """Share a model: its folder with scores, a card and a picture goes to a repository of the Hugging Face Hub."""
+
+    source: Positional[Path]
+    """Run directory, model folder, model:NAME or hub:OWNER/NAME."""
+    repository: Positional[str]
+    """OWNER/NAME; it is made if it does not exist."""
+    best: bool = False
+    """Take the checkpoint of the run's best evaluation, instead of the newest."""
+    samples: int | None = None
+    """Fresh rows or episodes that score it; 512 rows or 128 episodes when None, 0 for no scores."""
+    private: bool | None = None
+    """Make the repository visible to its owner alone; as the owner's account says when None."""
+    trust: bool = False
+    """Import the packages that the run's config names for its world or core: that runs their code."""
+
+    def run(self, console: Console) -> int:
+        """Push, and print the address."""
+        require_model(self.source)
+        from recollect.runs import interrupts, progress
+        from recollect.training.sharing import push_to_hub
+
+        options: dict[str, Any] = {name: getattr(self, name) for name in ("best", "samples", "private", "trust")}
+        with interrupts.stop_on_signal(), progress.ProgressDisplay(Console(stderr=True)):
+            address = push_to_hub(self.source, self.repository, **options)
+        console.print(address, highlight=False, soft_wrap=True, markup=False)
+        return 0
+
+
 def _report_replaced(path: Path, remedy: str = "folder (--out)") -> None:
     print_status(f"replaced what an earlier command wrote in {path}: another {remedy} keeps both", style="yellow")
+
+
+def require_model(source: Path) -> None:
+    """Check that a source of models is a run directory or a model folder, without importing torch."""
+    folder = find_model(source)
+    if not (folder / "config.json").is_file():
+        raise ValueError(f"{source} is not a run directory or a model folder: there is no config.json in it")
 
 
 def require_run_directory(directory: Path) -> None:

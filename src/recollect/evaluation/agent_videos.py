@@ -117,6 +117,26 @@ def record_video(
     return Video(mp4, gif, sum(stays for _, stays in stills), scores, returns)
 
 
+def write_frame(agent: Agent, world_config: WorldConfig, path: str | PathLike[str], *, seed: int = 0) -> Path:
+    """Write the last frame of an episode as a small PNG.
+
+    Args:
+        agent: plays in ``eval`` mode, and takes the most probable actions.
+        world_config: of the world.
+        path: of the file.
+        seed: of the world.
+
+    Raises:
+        ValueError: pillow is missing.
+    """
+    pillow, path = load_pillow(), Path(path)
+    with evaluation_mode(agent, seed):
+        *_, last = episode_frames(agent, world_config, episodes=1, seed=seed)
+    with new_file(path) as unfinished:
+        _compose(last, pillow).quantize(64).save(unfinished, "png", optimize=True)
+    return path
+
+
 def episode_frames(
     agent: Agent,
     world_config: WorldConfig,

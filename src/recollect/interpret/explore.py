@@ -1,4 +1,4 @@
-"""From a trained run to files: episodes recorded, scored, and written in every format.
+"""From a trained run or model to files: episodes recorded, scored, and written in every format.
 
     found = explore_run("runs/t-maze-hcam-seed0", "explored")
     print(found.verdict)                                   one line; explored/metrics.json has the numbers
@@ -26,6 +26,7 @@ from recollect.interpret.onnxruntime_web import find_runtime
 from recollect.interpret.record import EpisodeInfo, EpisodeRecord
 from recollect.interpret.report import Report, without_nan
 from recollect.interpret.rerun_file import require_rerun, write_rerun
+from recollect.interpret.score import score
 from recollect.runs.progress import ProgressReporter
 from recollect.runs.provenance import environment
 from recollect.tasks.worlds.contract import WorldConfig
@@ -170,16 +171,18 @@ def explore_run(
     writers: Sequence[str] | None = None,
     live: bool = False,
     runtime: str | PathLike[str] | None = None,
+    controls: bool = True,
     **options: Any,
 ) -> Exploration:
     """Record, score and write.
 
     Args:
-        directory: of the run.
+        directory: of the run, or a model folder, ``model:NAME`` or ``hub:OWNER/NAME``.
         folder: receives the files; made if it does not exist.
         writers: keys of :data:`WRITERS`; None for all whose extras are installed, except :data:`ON_REQUEST`.
         live: write ``live.html`` too, the agent itself in a page; see :mod:`recollect.interpret.live`.
         runtime: onnxruntime-web for it: folder or archive; None looks in the cache, then runs npm.
+        controls: also make the experiments that need the agent, which take most of the time.
         options: of :func:`record_run`.
 
     Raises:
@@ -197,7 +200,7 @@ def explore_run(
         _require_live(directory, **options)
     engine = find_runtime(None if runtime is None else Path(runtime)) if live else None
     episodes = record_run(directory, **options)
-    shown, report = episodes[0], score_with_controls(episodes)
+    shown, report = episodes[0], score_with_controls(episodes) if controls else score(episodes)
     files = {name: WRITERS[name](shown, report, folder) for name in writers}
     if engine is not None:
         seed = int(options.get("seed", 0))

@@ -5,6 +5,8 @@
 3. record a video                                          an MP4 and a GIF
 4. stream it, one step at a time                           equal decisions, constant time, constant bytes
 5. explore its memory                                      one HTML file, and a verdict
+
+The quick demo does 3 and 5 with an agent that the library ships.
 """
 
 import itertools
@@ -15,7 +17,7 @@ from os import PathLike
 from pathlib import Path
 from shlex import quote
 from time import perf_counter
-from typing import cast
+from typing import Any, cast
 
 import torch
 from rich.console import Console
@@ -27,7 +29,7 @@ from recollect.agents.contract import ActorInputs, as_previous_output, no_previo
 from recollect.config import require
 from recollect.evaluation.agent_videos import Video, record_video
 from recollect.evaluation.agents import AgentEvaluation, evaluate_agent, initial_action
-from recollect.interpret.explore import Exploration, explore_run
+from recollect.interpret.explore import Exploration, available_writers, explore_run
 from recollect.recipes.hierarchical_transformer_memory.t_maze import demo_config
 from recollect.runs.progress import Progress
 from recollect.tasks.worlds.contract import WorldConfig
@@ -39,6 +41,8 @@ WINDOW = 1000  # steps whose median time is compared, at the start and at the en
 SEGMENT = 1000  # steps of a whole-sequence pass, which the contract leaves free
 EXPLORED = 4
 """Episodes that the explorer records and scores."""
+QUICK = "model:t-maze-hcam"
+"""Agent of the quick demo."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +133,7 @@ def demo(
     console.print(f"Film: {video.mp4}", highlight=False, soft_wrap=True, markup=False)
     streamed = stream(agents[0], worlds[1], steps, console)
     _show_stream(console, streamed)
-    explored = _explore(console, memory.world, folder / "hcam")
+    explored = _explore(console, memory.world, folder / "hcam", folder / "hcam" / "explored")
     console.print(
         f"Try next: [bold]recollect evaluate {escape(quote(str(folder / 'hcam')))}[/bold], "
         "or another memory: [bold]recollect train t-maze --core gru[/bold]",
@@ -144,6 +148,31 @@ def demo(
         explored=explored,
         directory=folder / "hcam",
     )
+
+
+def quick_demo(root: str | PathLike[str] = "runs", *, console: Console | None = None) -> Exploration:
+    """Show what an agent that the library ships remembers: a verdict, a page and, where imageio is there, a film.
+
+    Args:
+        root: folder for the files.
+        console: for progress; None is silent.
+    """
+    console = Console(quiet=True) if console is None else console
+    world = demo_config().world
+    assert isinstance(world, TMazeConfig)
+    console.print(
+        f"[bold]{QUICK}[/bold]: trained in a T-maze whose corridor has {world.length} steps, and shown in one of "
+        f"{2 * world.length}. Its window reaches {demo_config().core.reach} steps back, so it has to read its memory.",
+        highlight=False,
+        soft_wrap=True,
+    )
+    folder = _free(Path(root), "demo-quick")
+    explored = _explore(console, world, QUICK, folder, episodes=2, controls=False)
+    if "movie" in available_writers():
+        shown = explored.episodes[0]
+        video = record_video(shown.agent, shown.world, folder / "film", episodes=1, seed=FRESH_SEED)
+        console.print(f"Film: {video.mp4}", highlight=False, soft_wrap=True, markup=False)
+    return explored
 
 
 @torch.no_grad()
@@ -281,11 +310,12 @@ def _show_stream(console: Console, seen: Streamed) -> None:
     )
 
 
-def _explore(console: Console, world: TMazeConfig, directory: Path) -> Exploration:
+def _explore(
+    console: Console, world: TMazeConfig, source: str | PathLike[str], folder: Path, **options: Any
+) -> Exploration:
     """Run the memory explorer in a corridor of twice the length, so that the lag differs from that of training."""
-    found = explore_run(
-        directory, directory / "explored", writers=("metrics", "explorer"), world=longer(world, 2), episodes=EXPLORED
-    )
+    options = {"episodes": EXPLORED} | options
+    found = explore_run(source, folder, writers=("metrics", "explorer"), world=longer(world, 2), **options)
     console.print(f"What it remembers: {found.verdict}", highlight=False, soft_wrap=True, markup=False)
     console.print(f"See for yourself: {found.files['explorer']}", highlight=False, soft_wrap=True, markup=False)
     return found

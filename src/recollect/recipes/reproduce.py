@@ -114,7 +114,7 @@ def reproduce(
             config = replace(run.config, fit=replace(run.config.fit, seed=seed), device=device or run.config.device)
             one = replace(run, config=config)
             path = base / "results" / recipe.name / f"{run.label}-seed{seed}.json"
-            if not again and _is_there(path, one):
+            if not again and has_result(path, one):
                 _say(console, f"{run.row}, seed {seed}: already in {path}")
                 continue
             try:
@@ -145,10 +145,7 @@ def run_once(
         InUseError: another process works on this run.
         KeyboardInterrupt: stopped by Ctrl-C or SIGTERM.
     """
-    description = to_json(run.config, REGISTRY)
-    # A changed config gets a new directory; the same config resumes.
-    digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:8]
-    directory = root / "runs" / "reproduce" / recipe.name / f"{run.label}-seed{run.config.fit.seed}-{digest}"
+    description, directory = to_json(run.config, REGISTRY), run_folder(recipe, run, root)
     if anew and _has_ended(directory):
         shutil.rmtree(directory)
     here = {key: value for key, value in environment().items() if key != "command"}
@@ -181,6 +178,13 @@ def run_once(
     except (RunError, ValueError, RuntimeError, MemoryError) as error:
         lines = traceback.format_exception_only(error)
         return result | {"status": "failed", "error": lines[-1].strip().splitlines()[0]}
+
+
+def run_folder(recipe: Recipe, run: Run, root: Path) -> Path:
+    """Return the run directory of a row: a changed config gets a new one, the same config resumes."""
+    description = json.dumps(to_json(run.config, REGISTRY), sort_keys=True)
+    digest = hashlib.sha256(description.encode()).hexdigest()[:8]
+    return root / "runs" / "reproduce" / recipe.name / f"{run.label}-seed{run.config.fit.seed}-{digest}"
 
 
 def _has_ended(directory: Path) -> bool:
@@ -461,7 +465,8 @@ def _samples(results: Sequence[Mapping[str, Any]]) -> str:
     return f" (perfect after {int(np.median(reached)):,} samples)".replace(",", " ")
 
 
-def _is_there(path: Path, run: Run) -> bool:
+def has_result(path: Path, run: Run) -> bool:
+    """Return whether a file has the result of a row: of its config, and of all its tests."""
     if not path.is_file():
         return False
     result = _read_result(path)

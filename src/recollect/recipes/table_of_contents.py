@@ -1,10 +1,12 @@
-"""Tables of cores, tasks, agents, trainers and recipes, for ``recollect list`` and the docs."""
+"""Tables of cores, tasks, agents, trainers, recipes and models, for ``recollect list`` and the docs."""
 
 import math
 from collections.abc import Callable
 from typing import Any
 
 from recollect.agents import AGENTS
+from recollect.agents.model_card import score_rows
+from recollect.agents.model_sources import read_results, shipped_models
 from recollect.cores import CORES
 from recollect.recipes import RECIPES
 from recollect.recipes.memory_requirements import requirements_of
@@ -73,12 +75,27 @@ def recipes() -> list[Row]:
     ]
 
 
+def models() -> list[Row]:
+    """Return a row for every test of every model that the library ships."""
+    rows: list[Row] = []
+    for name, folder in shipped_models().items():
+        results = read_results(folder)
+        size = sum(path.stat().st_size for path in folder.glob("*.safetensors")) / 1e6
+        for test, score, interval, chance, number in score_rows(results):
+            known = {"key": name, "core": results["core"], "parameters": results["parameters"], "MB": round(size, 2)}
+            rows.append(
+                known | {"test": test, "score": score, "interval": interval, "chance": chance, "evaluated": number}
+            )
+    return rows
+
+
 TABLE_OF_CONTENTS: dict[str, Callable[[], list[Row]]] = {
     "cores": cores,
     "tasks": tasks,
     "agents": agents,
     "trainers": trainers,
     "recipes": recipes,
+    "models": models,
 }
 
 

@@ -252,6 +252,7 @@ class Fit:
         if not isinstance(agent, SavedModel):
             return {}
         run = {"step": self.done, "seed": self.config.fit.seed, "evaluation": self.evaluation}
+        run["config"] = self.description  # to score it again, and to play it, where its task is one of this library
         return agent.to_files(replace(self.model_spec, run=self._trained_by() | run))
 
     def _trained_by(self) -> dict[str, Any]:

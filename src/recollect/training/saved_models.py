@@ -7,20 +7,16 @@ A checkpoint of a run is a model folder too, so neither the run's task nor its t
 have no such folders; they are loaded with the task in their config.
 """
 
-from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from recollect.agents.model_sources import find_model
 from recollect.agents.saved_model import is_model_folder, load_folder
-from recollect.config import lookup
 from recollect.runs import checkpoints
 from recollect.runs.run_directory import RunRecord
-
-SOURCES: dict[str, Callable[[str], Path]] = {}
-"""Places of models that are not paths, as ``PREFIX:NAME``: each function returns the folder of the model ``NAME``."""
 
 
 def load_model(
@@ -33,8 +29,8 @@ def load_model(
     """Load a trained model, in ``eval`` mode, without its task, data, world or trainer; also ``recollect.load``.
 
     Args:
-        source: a model folder; a run directory, for its newest weights, or its folder ``best``; or ``PREFIX:NAME`` of
-            :data:`SOURCES`.
+        source: a model folder; a run directory, for its newest weights, or its folder ``best``; ``model:NAME`` for one
+            that the library ships; or ``hub:OWNER/NAME``.
         device: of the model.
         best: of a run, take the weights of its best evaluation.
         trust: import modules of user-defined cores that it names.
@@ -70,12 +66,9 @@ def resolve_folder(source: str | PathLike[str], *, best: bool = False) -> Path:
 
 def _find_folder(source: str | PathLike[str], *, best: bool) -> Path | None:
     """Return the model folder of a source; None for a run of an older version."""
-    prefix, colon, name = str(source).partition(":")
-    path = Path(source)
+    path = find_model(source)
     if path.name == "best" and RunRecord(path.parent).config_file.is_file():
         path, best = path.parent, True
-    if colon and len(prefix) > 1 and not path.exists():  # one letter is a drive
-        return lookup(SOURCES, prefix, "source of models")(name)
     run = RunRecord(path)
     if not path.is_dir():
         raise ValueError(f"source={str(source)!r}: there is no such folder: give a model folder or a run directory")

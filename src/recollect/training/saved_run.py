@@ -1,6 +1,6 @@
-"""Config, model, scores and videos of a run directory."""
+"""Config, model, scores and videos of a run directory, or of a model folder that says how it was trained."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike
@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from recollect.agents.model_sources import find_model, source_name
+from recollect.agents.saved_model import SPEC, is_model_folder, load_folder, load_spec
 from recollect.config import from_json, require
 from recollect.evaluation.agent_videos import Video, load_imageio, load_pillow
 from recollect.evaluation.agents import AgentEvaluation
@@ -33,21 +35,31 @@ BATCH_SIZE = 64
 
 
 def load_config(directory: str | PathLike[str], *, trust: bool = False) -> TrainerConfig:
-    """Read the config of a run directory, as the trainer's dataclass.
+    """Read the config of a run, as the trainer's dataclass.
 
     Args:
-        directory: of the run.
+        directory: of the run, or a model folder, whose provenance has the config; also ``model:NAME`` and
+            ``hub:OWNER/NAME``.
         trust: import the modules of other packages that it names (a user-defined world or core).
 
     Raises:
         ValueError: not a run directory, or its config names something unknown, or something to import without
-            ``trust``.
+            ``trust``; or a model folder that does not say how it was trained.
     """
-    run = RunRecord(directory)
+    folder = find_model(directory)
+    if is_model_folder(folder):
+        file, settings = folder / SPEC, load_spec(folder).run.get("config")
+        if not isinstance(settings, Mapping):
+            raise ValueError(
+                f"{file} does not say how the model was trained: it can be loaded, but not scored or played"
+            )
+    else:
+        run = RunRecord(folder)
+        file, settings = run.config_file, run.config
     try:
-        return from_json(run.config, TrainerConfig, REGISTRY, trust=trust)
+        return from_json(settings, TrainerConfig, REGISTRY, trust=trust)
     except ValueError as error:
-        raise ValueError(f"{run.config_file}: {error}") from error
+        raise ValueError(f"{file}: {error}") from error
 
 
 def read_config(file: str | PathLike[str], *, trust: bool = False) -> TrainerConfig:
@@ -88,7 +100,10 @@ def load_checkpoint(directory: str | PathLike[str], *, best: bool = False) -> Ch
 
 def describe_torn_checkpoints(directory: str | PathLike[str], *, best: bool = False) -> list[str]:
     """Return one line for every newer checkpoint that is torn, and one for the checkpoint that is used instead."""
-    path, torn = checkpoints.newest(RunRecord(directory).checkpoint_folder(best=best))
+    folder = find_model(directory)
+    if is_model_folder(folder):
+        return []
+    path, torn = checkpoints.newest(RunRecord(folder).checkpoint_folder(best=best))
     if path is None or not torn:
         return torn
     return [*torn, f"the checkpoint of step {checkpoints.step_of(path)} is used"]
@@ -123,9 +138,14 @@ def load_model_and_step(
 
     Both come from one checkpoint: a run that still trains has another newest one a moment later.
     """
-    where, checkpoint = choose_device(str(device)), load_checkpoint(directory, best=best)
+    where, folder = choose_device(str(device)), find_model(directory)
+    if is_model_folder(folder):
+        require(not best, "best", best, f"{directory} has one set of weights: leave it away")
+        model = load_folder(folder, where)  # modules that it names were imported with the config
+        return model, int(model.spec.run.get("step", 0))
+    checkpoint = load_checkpoint(folder, best=best)
     model, step = _build_agent(config), int(checkpoint.progress["step"])
-    with checkpoints.mismatch_errors(RunRecord(directory).checkpoint_folder(best=best), step):
+    with checkpoints.mismatch_errors(RunRecord(folder).checkpoint_folder(best=best), step):
         model.load_state_dict(dict(checkpoint.weights))
     return model.to(where).eval(), step
 
@@ -311,7 +331,7 @@ def record_run(
         ValueError: not a run, no checkpoint, a run on a stream task, imageio is missing, or the folder cannot be made.
     """
     config = require_filmable(directory, folder, trust=trust)
-    target = Path(folder) / Path(directory).resolve().name
+    target = Path(folder) / source_name(directory)
     model, _ = load_model_and_step(config, directory, device, best=best)
     with _remedies():
         return config.film(model, target, episodes=episodes, seed=fresh_seed(seed), greedy=greedy)
