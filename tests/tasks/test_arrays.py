@@ -199,6 +199,47 @@ def test_a_cell_that_does_not_fit_is_named_with_its_line(tmp_path, names, line, 
         _ = Arrays(path=table(tmp_path, names, [*STEPS, line])).spec
 
 
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [
+        (["007", "7"], ("007", "7")),
+        (["+7", "7"], ("+7", "7")),
+        (["-1", "0"], ("-1", "0")),
+        (["9223372036854775808", "1"], ("1", "9223372036854775808")),
+        (["1", "one"], ("1", "one")),
+        (["0.5", "1"], ()),  # values
+        (["1.0", "2.0"], ()),
+    ],
+)
+def test_answers_become_numbers_only_where_no_two_texts_are_merged(tmp_path, labels, classes):
+    task = Arrays(path=table(tmp_path, ["x", "target"], [[row, labels[row % 2]] for row in range(12)]))
+    assert task.class_names == classes
+
+
+def test_answers_that_say_nothing_or_may_be_two_things_are_refused(tmp_path):
+    def make(*labels):
+        return Arrays(path=table(tmp_path, ["x", "target"], [[row, labels[row % len(labels)]] for row in range(12)]))
+
+    with pytest.raises(ValueError, match="every answer is 'a': there is nothing to learn"):
+        _ = make("a").spec
+    with pytest.raises(ValueError, match="written in two ways, '1' and '1.0'"):
+        _ = make("1", "1.0").spec
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_separators_are_recognised(tmp_path, separator):
+    path = Path(table(tmp_path, ["sequence", "x", "target"], STEPS))
+    other = tmp_path / "other.csv"
+    other.write_text(path.read_text().replace(",", separator))
+    assert Arrays(path=str(other)).spec == Arrays(path=str(path)).spec
+
+
+def test_a_decimal_comma_is_named(tmp_path):
+    (tmp_path / "data.csv").write_text("x;target\n" + "1,5;0\n2,5;1\n" * 6)
+    with pytest.raises(ValueError, match="line 2: column 'x' holds '1,5': write numbers with a decimal point"):
+        _ = Arrays(path=str(tmp_path / "data.csv")).spec
+
+
 def test_a_sequence_belongs_to_one_part(tmp_path):
     lines = [[row, *line[1:], "train" if row < 4 else "test"] for row, line in enumerate(STEPS)]
     names = ["sequence", "x", "target", "split"]

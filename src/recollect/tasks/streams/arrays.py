@@ -168,6 +168,10 @@ def _load(task: Arrays, changed: float) -> Data:
             answers, scale = _standardize(_to_numbers(task, answers), asked & in_train, task.standardize)
         else:
             answers, names = _to_classes(answers, asked)
+            if len(names) == 1:
+                raise ValueError(
+                    f"{task.path}: every answer is {names[0]!r}: there is nothing to learn; give two or more"
+                )
     common = {"inputs": torch.from_numpy(inputs), "asked": torch.from_numpy(asked), "parts": parts}
     common |= {"lengths": torch.from_numpy(rows.lengths.astype(np.int64))}
     common |= {"vocabulary": vocabulary, "target_scale": scale}

@@ -11,15 +11,21 @@ from __future__ import annotations
 
 import csv
 import importlib
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 from recollect.files import read_arrays
 from recollect.lazy import np
 
 SEQUENCE, TARGET = "sequence", "target"  # default names of columns
+SEPARATORS = ",;\t|"  # of CSV files; the first where a file has none
+
+
+PLAIN_INTEGER = re.compile(r"0|-?[1-9]\d*")
+PADDED = re.compile(r"\s|\+|-?0\d")
 
 
 class Table(NamedTuple):
@@ -133,7 +139,7 @@ def _read_csv(path: str) -> Table:
     lines: list[int] = []
     try:
         with open(path, newline="", encoding="utf-8-sig") as opened:  # spreadsheets write a byte order mark
-            reader = csv.DictReader(opened, strict=True)
+            reader = csv.DictReader(opened, delimiter=_find_separator(opened), strict=True)
             names = list(reader.fieldnames or ())
             twice = [name for name in names if names.count(name) > 1]
             if twice:
@@ -144,7 +150,7 @@ def _read_csv(path: str) -> Table:
                 if None in cells:
                     raise ValueError(
                         f"{path}, line {reader.line_num}: it has more cells than there are names in the first line: "
-                        "quote cells that contain a comma"
+                        f"quote cells that contain {reader.reader.dialect.delimiter!r}"
                     )
                 for name, column in columns.items():
                     column.append(cells[name])
@@ -154,6 +160,13 @@ def _read_csv(path: str) -> Table:
         line = lines[-1] if lines else 1
         raise ValueError(f"{path}: no valid CSV after line {line} ({error}): look there for an open quote") from None
     return Table(path, columns, lines)
+
+
+def _find_separator(opened: TextIO) -> str:
+    """Return the separator that is most frequent in the first line, a comma if there is none, and rewind the file."""
+    names = opened.readline()
+    opened.seek(0)
+    return max(SEPARATORS, key=names.count)
 
 
 def _columns(path: str, data: Any) -> Table:
@@ -258,7 +271,7 @@ def _rows(table: Table, rows: list[np.ndarray], targets: list[Any] | None, split
                 f"{table.path}: row {wrong[0]} has {lengths[wrong[0]]} steps and {len(targets[wrong[0]])} targets: "
                 "give one for each step, or one for the row"
             )
-        found = _pad(table, [_parse(answers) for answers in targets], "targets") if several else _parse(targets)
+        found = _parse_answers(table, targets, several)
     return Rows(_pad(table, rows, "inputs"), found, lengths, split, None)
 
 
@@ -279,9 +292,10 @@ def _numbers(table: Table, name: str) -> np.ndarray:
     if array.dtype.kind in "iufb" and array.ndim == 1:
         return array
     row = next((row for row, cell in enumerate(cells) if not _is_number(cell)), 0)
-    raise ValueError(
-        f"{table.where(row)}: column {name!r} holds {cells[row]!r}: inputs are numbers; name the columns with inputs"
-    )
+    remedy = "inputs are numbers; name the columns with inputs"
+    if re.fullmatch(r"\s*[-+]?\d*,\d+\s*", str(cells[row])):
+        remedy = "write numbers with a decimal point"
+    raise ValueError(f"{table.where(row)}: column {name!r} holds {cells[row]!r}: {remedy}")
 
 
 def _is_number(cell: Any) -> bool:
@@ -302,6 +316,41 @@ def _parse(cells: Any) -> np.ndarray:
             except (ValueError, OverflowError):
                 continue
     return array
+
+
+def _parse_answers(table: Table, answers: list[Any], several: bool) -> np.ndarray:
+    """Turn answers, which may be text, into numbers where that loses nothing; with ``several``, a list for each row."""
+    texts = [cell for group in answers for cell in group] if several else answers
+    if not all(isinstance(text, str) for text in texts):
+        return _pad(table, [np.asarray(group) for group in answers], "targets") if several else np.asarray(answers)
+    kind = _kind_of_answers(table, sorted(set(texts)))
+    if several:
+        return _pad(table, [np.asarray(group, dtype=kind) for group in answers], "targets")
+    return np.asarray(answers, dtype=kind)
+
+
+def _kind_of_answers(table: Table, texts: list[str]) -> type:
+    """Return int, float or str: numbers only where no two different texts become one number.
+
+    Raises:
+        ValueError: whole numbers are written in several ways, so that they may be names or values.
+    """
+    if all(PLAIN_INTEGER.fullmatch(text) and abs(int(text)) < 2**63 for text in texts):
+        return np.int64
+    if not all(map(_is_number, texts)) or any(PADDED.match(text) for text in texts):
+        return np.str_  # leading zeros distinguish names
+    if not all(float(text).is_integer() for text in texts):
+        return np.float64
+    plain = [text for text in texts if PLAIN_INTEGER.fullmatch(text)]
+    if len(plain) == len(texts):  # too large for an integer of 64 bits
+        return np.str_
+    if plain:
+        other = next(text for text in texts if text not in plain)
+        raise ValueError(
+            f"{table.path}: answers are whole numbers that are written in two ways, {plain[0]!r} and {other!r}: write "
+            "them as integers for classes, or all with a decimal point for values"
+        )
+    return np.float64
 
 
 def _split(table: Table) -> np.ndarray | None:
