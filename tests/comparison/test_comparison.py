@@ -161,6 +161,27 @@ def test_chance_and_oracle_of_worlds_are_known(tmp_path):
     assert (run.chance, run.oracle, run.task_kind) == (None, None, "This")
 
 
+def test_a_damaged_run_is_left_out_and_named(tmp_path):
+    whole = [make_run(tmp_path, "gru", seed, [0.5]) for seed in range(2)]
+    damages = {
+        "a number as text": lambda text: text.replace('"steps": ', '"steps": "six", "was": '),
+        "a list for an object": lambda text: text.replace('"task": {', '"task": [1], "was": {'),
+        "half a file": lambda text: text[: len(text) // 2],
+    }
+    broken = []
+    for number, damage in enumerate(damages.values()):
+        path = make_run(tmp_path, "lstm", number, [0.5])
+        config = path / "config.json"
+        config.write_text(damage(config.read_text()))
+        broken.append(path)
+    found = compare([*whole, *broken])
+    assert [run.path for group in found.groups for run in group.runs] == whole
+    for path in broken:
+        assert sum(f"{path} is left out: {path / 'config.json'}" in note for note in found.notes) == 1, found.notes
+    with pytest.raises(ValueError, match=r"config\.json"):
+        compare(broken)
+
+
 def test_mistakes_are_named(tmp_path):
     run = make_run(tmp_path, "gru", 0, [0.5])
     for arguments, message in (

@@ -30,6 +30,7 @@ from recollect.evaluation.confidence_interval import (
     quantiles,
     score_interval,
 )
+from recollect.runs.run_directory import RunRecord
 
 POINTS = 120
 """Points of a curve."""
@@ -143,7 +144,7 @@ def compare(
 
     Raises:
         ValueError: no run; a folder that is none, or is named twice; another number of names than of runs; no run
-            has a score; a run without the axis.
+            is whole or has a score; a run without the axis.
     """
     runs, notes = _read(directories, axis)
     chosen = _names(directories, names)
@@ -191,7 +192,7 @@ def _read(directories: Sequence[str | PathLike[str]], axis: str) -> tuple[list[R
     twice = next((path for path in paths if paths.count(path) > 1), None)
     if twice is not None:
         raise ValueError(f"{twice} is named twice: a run counts once")
-    runs = [read_run(directory) for directory in directories]
+    runs, notes = _read_whole_runs(directories)
     scored = [run for run in runs if not math.isnan(run.score)]
     if not scored:
         raise ValueError(f"{runs[0].path} has no score yet, nor has another run: wait for a first evaluation")
@@ -199,7 +200,25 @@ def _read(directories: Sequence[str | PathLike[str]], axis: str) -> tuple[list[R
         if axis not in run.metrics:
             known = [name for name in AXES if all(name in other.metrics for other in scored)]
             raise ValueError(f"axis={axis!r}: {run.path} has no such column; all runs have {', '.join(known)}")
-    return scored, [f"{run.path} has no score yet: left out" for run in runs if run not in scored]
+    return scored, notes + [f"{run.path} has no score yet: left out" for run in runs if run not in scored]
+
+
+def _read_whole_runs(directories: Sequence[str | PathLike[str]]) -> tuple[list[Run], list[str]]:
+    """Return the runs whose files are whole, and a note on each of the others."""
+    runs, notes, errors = [], [], []
+    for directory in directories:
+        record = RunRecord(directory)
+        if not record.config_file.is_file():
+            _ = record.config  # raises: this is no run, perhaps a wrong name
+        try:
+            runs.append(read_run(directory))
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            reason = str(error) if isinstance(error, ValueError) else f"{record.config_file} is damaged: {error!r}"
+            errors.append(reason)
+            notes.append(f"{record.path} is left out: {reason}")
+    if not runs:
+        raise ValueError(errors[0])
+    return runs, notes
 
 
 def _names(directories: Sequence[str | PathLike[str]], names: Sequence[str] | None) -> dict[Path, str]:

@@ -108,7 +108,7 @@ def read_run(directory: str | PathLike[str]) -> Run:
     """Read a run directory; weights are left where they are.
 
     Raises:
-        ValueError: it is not a run directory.
+        ValueError: it is not a run directory, or a file in it is damaged.
     """
     folder = RunRecord(directory)
     config = upgrade_json(folder.config, TrainerConfig, REGISTRY)
@@ -117,7 +117,7 @@ def read_run(directory: str | PathLike[str]) -> Run:
     task, core = config.get(trainer.task_field, {}), config.get("core", config)
     settings = flatten({key: value for key, value in config.items() if key != trainer.task_field})
     chance, oracle = _known_scores(task, trainer)
-    plan = config.get("fit", {})
+    plan = _read_plan(config, folder)
     return Run(
         path=folder.path,
         # Of other people's environments the id says which task it is.
@@ -137,6 +137,16 @@ def read_run(directory: str | PathLike[str]) -> Run:
         teacher_description=teacher_description(config),
         training_aids=training_aids(config),
     )
+
+
+def _read_plan(config: Mapping[str, Any], folder: RunRecord) -> Mapping[str, Any]:
+    """Return the part ``fit`` of a config, in which the settings that are read here are numbers."""
+    plan = config.get("fit", {})
+    for name in ("steps", "seed", "stop_score", "processor_seconds"):
+        value = plan.get(name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+            raise ValueError(f"{folder.config_file}: fit.{name}={value!r} is no number: restore the file")
+    return plan
 
 
 def flatten(data: Any, prefix: str = "") -> dict[str, str]:
