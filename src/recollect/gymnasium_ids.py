@@ -92,11 +92,7 @@ def register() -> None:
 
 
 def entry(name: str) -> EnvSpec:
-    """The entry of an id in Gymnasium's registry, after the package that is known to register it was imported.
-
-    Raises:
-        ValueError: that package is missing, or there is no such id.
-    """
+    """Return the entry of an id in Gymnasium's registry, after importing the package that registers it."""
     for prefix, (package, remedy) in HOMES.items():
         if name.startswith(prefix):
             try:

@@ -269,7 +269,9 @@ class TokenJoin(nn.Module):
         self.table = nn.Parameter(PLACE_STD * torch.randn(places, width))
 
     def forward(self, joined: Tensor) -> Tensor:
-        """``[..., dim] -> [..., n * width]``, token by token."""
+        """Turn the joined features ``[..., dim]`` into tokens ``[..., n * width]``: one per position, or pooled, and
+        the rest.
+        """
         before, maps, behind = joined.split(self.split, -1)
         tokens = self.image(maps.unflatten(-1, self.shape)) + self.table
         if self.gather is not None:

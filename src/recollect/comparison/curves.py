@@ -92,13 +92,13 @@ class Run:
         return float(scores.max()) if len(scores) else math.nan
 
     def last(self, column: str) -> float | None:
-        """Last value of a metric, None when there is none."""
+        """Return the last value of a metric, None without one."""
         values = self.metrics.get(column, np.empty(0))
         values = values[~np.isnan(values)]
         return float(values[-1]) if len(values) else None
 
     def points(self, axis: str) -> tuple[np.ndarray, np.ndarray]:
-        """Axis and score of every evaluation, both ``[n]``."""
+        """Return the axis value and the score of every evaluation, both ``[n]``."""
         at, score = self.metrics[axis], self.metrics["score"]
         known = ~np.isnan(at) & ~np.isnan(score)
         return at[known], score[known]
@@ -150,7 +150,7 @@ def _read_plan(config: Mapping[str, Any], folder: RunRecord) -> Mapping[str, Any
 
 
 def flatten(data: Any, prefix: str = "") -> dict[str, str]:
-    """JSON data as ``{"dotted.name": "value"}``."""
+    """Flatten JSON data to ``{"dotted.name": "value"}``."""
     if not isinstance(data, Mapping):
         return {prefix: data if isinstance(data, str) else json.dumps(data)}
     flat: dict[str, str] = {}
@@ -162,12 +162,12 @@ def flatten(data: Any, prefix: str = "") -> dict[str, str]:
 def distinguish(
     kinds: Sequence[Hashable], settings: Sequence[Mapping[str, str]], titles: Sequence[str] | None = None
 ) -> list[str]:
-    """Names that are equal where kind and settings are: ``hcam``, or ``hcam (top_k=4)`` where others have another.
+    """Return names that differ where kinds or settings do: ``hcam``, or ``hcam (top_k=4)`` beside others.
 
     Args:
-        kinds: of what is to be named.
-        settings: of the same; only those in which things of one kind differ come into their names.
-        titles: how a name begins; the kind when None.
+        kinds: kind of each item.
+        settings: settings of each item; only those that differ between items of one kind appear in names.
+        titles: beginnings of the names; None uses the kinds.
     """
     names = []
     for index, kind in enumerate(kinds):
@@ -200,7 +200,7 @@ def _ending(metrics: Mapping[str, np.ndarray], plan: Mapping[str, Any], folder: 
 
 
 def _ran_out_of_time(folder: RunRecord, limit: float | None) -> bool:
-    """Whether a run ended because its steps had taken so much processor time: its newest checkpoint says so."""
+    """Return whether a run ended because it had used its processor time, from its newest checkpoint."""
     if limit is None:
         return False
     try:
@@ -211,7 +211,7 @@ def _ran_out_of_time(folder: RunRecord, limit: float | None) -> bool:
 
 
 def _trainer(config: Mapping[str, Any]) -> type[TrainerConfig]:
-    """The class of a run's config; the base of all trainers where nobody knows it."""
+    """Return the class of a run's config, or the base of all trainers where it is unknown."""
     try:
         return config_class(config, TrainerConfig, REGISTRY)
     except ValueError:  # it is somebody else's, or of another version
@@ -219,7 +219,7 @@ def _trainer(config: Mapping[str, Any]) -> type[TrainerConfig]:
 
 
 def _known_scores(task: Mapping[str, Any], trainer: type[TrainerConfig]) -> tuple[float | None, float | None]:
-    """Chance and best score of what was trained on; None where nobody says."""
+    """Return the chance level and best score of a task; None where unknown."""
     try:
         spec = from_json(task, trainer.task_class(), REGISTRY).spec
     except (ValueError, TypeError, ImportError, KeyError):  # of somebody else, or of another version

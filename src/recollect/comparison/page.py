@@ -65,7 +65,7 @@ def write_report(comparison: Comparison, folder: str | PathLike[str], *, picture
 
 
 def page(comparison: Comparison, folder: Path) -> str:
-    """The page; links to runs are relative to the folder that it will stand in."""
+    """Return the page as HTML, with links to runs relative to ``folder``."""
     tasks = comparison.tasks
     title = f"Comparison: {', '.join(tasks)}"
     runs = [run for group in comparison.groups for run in group.runs]
@@ -116,7 +116,7 @@ def colour_of(index: int) -> str:
 
 
 def _wide(svg: str) -> str:
-    """A chart that scrolls in a narrow window, where its letters would be too small to read; by keys, too."""
+    """Wrap a chart in an element that scrolls in a narrow window, instead of shrinking its text."""
     return f'<div class="scroll" tabindex="0">{svg}</div>'
 
 
@@ -183,7 +183,7 @@ def _overall(comparison: Comparison) -> str:
 
 
 def table_rows(groups: Sequence[Group]) -> list[dict[str, str]]:
-    """The table of one task for a terminal: a row per group, cells as text; chance and oracle at the end."""
+    """Return the table of one task for a terminal: a row per group; chance and oracle at the end."""
     rows = [
         {
             "": group.label,
@@ -203,7 +203,7 @@ def table_rows(groups: Sequence[Group]) -> list[dict[str, str]]:
 
 
 def number(value: float) -> str:
-    """A score with three decimals, or one when it is large."""
+    """Format a score with three decimals, or with one when it is large."""
     return f"{value:.3f}" if abs(value) < 100 else f"{value:,.1f}".replace(",", " ")
 
 

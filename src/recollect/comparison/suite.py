@@ -91,7 +91,7 @@ class Suite:
         return performance_profile(self.strata(method), thresholds)
 
     def profile_interval(self, method: str, thresholds: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-        """Intervals of :meth:`profile`; None while a task has one seed."""
+        """Return the intervals of :meth:`profile`; None while a task has one seed."""
         return profile_interval(self.strata(method), thresholds)
 
     def best(self, task: str) -> set[str]:

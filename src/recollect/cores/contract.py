@@ -179,15 +179,15 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
         return {}
 
     def read_steps(self, clock: Tensor) -> Places:
-        """As :meth:`recalled_steps`, but step by step where a core reads inside chunks.
+        """Return :meth:`recalled_steps`, with single steps where a core reads inside chunks.
 
-        Such a Tap records ``[b, h, t, n, c]``, to be multiplied by the record of its neighbour ``relevance_tap``:
-        ``[b, t, n]``, or ``[b, h, t, n]``.
+        Such a Tap records ``[b, h, t, n, c]``, to be multiplied by the record of its neighbour ``relevance_tap``: ``[b,
+        t, n]``, or ``[b, h, t, n]``.
         """
         return self.recalled_steps(clock)
 
     def attended_steps(self, clock: Tensor) -> Places:
-        """As :meth:`recalled_steps`, for all Taps that attend to steps of the episode; for pictures."""
+        """Return :meth:`recalled_steps` for all Taps that attend to steps of the episode, for pictures."""
         return self.recalled_steps(clock)
 
     def largest_counters(self) -> dict[str, int]:

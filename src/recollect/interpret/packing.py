@@ -59,11 +59,11 @@ class Packed(NamedTuple):
 
 
 def fit(record: EpisodeRecord, max_bytes: int) -> Packed:
-    """Pack a record with as much as fits.
+    """Pack the record of an episode into ``max_bytes``, leaving out details if necessary.
 
     Args:
         record: the recorded episode.
-        max_bytes: of the gzip. The smallest plan is returned even if it is larger; the caller splits it.
+        max_bytes: size of the gzip. The smallest plan is returned even if it is larger; the caller splits it.
     """
     plan, dropped = Plan(), []
     entries = 0 if record.temporal is None else record.temporal.size

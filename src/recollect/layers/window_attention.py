@@ -102,11 +102,11 @@ class NarrowedPlan(NamedTuple):
 
 
 def narrow_plan(plan: WindowPlan, *taps: Tap) -> NarrowedPlan:
-    """Drop the oldest steps that no query sees, in calls that learn on a CPU: a young episode in a long window.
+    """Reduce a window to the steps that some query of the call sees, where this saves work: when training on a CPU.
 
     Args:
-        plan: of the call.
-        taps: of the layers; editors get whole windows.
+        plan: window of the call.
+        taps: taps of the layers; with editors the complete window is kept.
     """
     w = plan.visible.shape[-1] - 1
     if not learns_on_cpu(plan.visible) or any(tap.has_editors for tap in taps):

@@ -160,7 +160,7 @@ def _sums(queries: Tensor, keys: Tensor, shown: Tensor) -> Tensor:
 
 
 def _sums_backward(grad: Tensor, queries: Tensor, keys: Tensor, shown: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of queries, keys and ``shown`` from that of a, transposed: ``[g, n, e + 1]``."""
+    """Compute the gradients of queries, keys and ``shown`` from that of a, transposed: ``[g, n, e + 1]``."""
     of_queries, of_keys, of_shown = torch.zeros_like(queries), torch.empty_like(keys), torch.empty_like(shown)
     for head, key in _blocks(queries, keys):
         q, k, g = queries[head], keys[head, :, key], grad[head]

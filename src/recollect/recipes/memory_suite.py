@@ -127,7 +127,7 @@ ones from the start, and imitation of its own."""
 
 
 def _shorter_maze(core: str) -> ImpalaConfig:
-    """More than four times as long as what windows reach (docs/log.md says why not 100)."""
+    """Return a maze more than four times as long as the reach of windows (docs/log.md has the reason against 100)."""
     return htm.t_maze(core, length=70)
 
 

@@ -37,7 +37,7 @@ SCORED = {"shapes": 1024, "cifar10": 10_000, "stl10": 8000}
 
 
 def encoder(core: str, scale: Scale) -> EncoderConfig:
-    """SiT's Transformer, or the bottleneck."""
+    """Return the settings of SiT's Transformer, or of the bottleneck."""
     lookup(ROWS, core, "encoder")
     sizes: dict[str, Any]
     if scale == "paper":

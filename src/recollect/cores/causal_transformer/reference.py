@@ -53,7 +53,7 @@ def reference_unroll(
 
 
 def _layer(layer: CausalTransformerLayer, x: Tensor, past: list[Entry]) -> tuple[Tensor, Entry]:
-    """One layer on one step: its output ``[dim]``, and the key and value to remember."""
+    """Run one layer on one step: return its output ``[dim]``, and the key and value to remember."""
     W_q, W_k, W_v = layer.qkv.weight.chunk(3)
     n = layer.norm_attention(x)
     q, new = W_q @ n, (W_k @ n, W_v @ n)

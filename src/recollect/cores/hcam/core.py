@@ -307,7 +307,9 @@ class HierarchicalChunkMemory(MemoryCore[HierarchicalChunkMemoryState]):
         return found
 
     def attended_steps(self, clock: Tensor) -> Places:
-        """Return the chunks, and every layer's window."""
+        """Return the steps of the episode behind all attention weights: those of the chunks, and of every layer's
+        window.
+        """
         places = window_steps(clock, self.config.memory_len)
         windows = {f"layers.{i}.local.tap": places for i in range(self.config.num_layers)}
         return windows | self.recalled_steps(clock)

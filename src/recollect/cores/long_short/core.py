@@ -240,7 +240,7 @@ class LongShortTransformer(MemoryCore[LongShortTransformerState]):
 
     @property
     def layers(self) -> list[LongShortBlock]:
-        """The blocks."""
+        """The blocks of the network, in order."""
         return cast("list[LongShortBlock]", list(self.blocks))
 
     def initial_state(self, batch_size: int) -> LongShortTransformerState:

@@ -97,7 +97,7 @@ def reference_encode(core: LongShortTransformer, inputs: Tensor, padding: Tensor
 
 
 def _layer(block: LongShortBlock, x: Tensor, memory: Memory) -> Tensor:
-    """One layer on one step: ``[dim]`` to ``[dim]``; the step is added to the layer's memory."""
+    """Run one layer on one step, ``[dim]`` to ``[dim]``, and add the step to the layer's memory."""
     attention, c = block.attention, block.attention.config
     q, pair, entry = _project(attention, block.attention_norm(x))
     near = [*memory.window, pair]
@@ -112,7 +112,7 @@ def _layer(block: LongShortBlock, x: Tensor, memory: Memory) -> Tensor:
 
 
 def _project(attention: LongShortAttention, n: Tensor) -> tuple[Tensor, Pair, Entry]:
-    """The query, the key and value of the window, and the entry of the segment."""
+    """Compute the query, the key and value of the window, and the entry of the segment."""
     c = attention.config
     q, k, v, p = (attention.project.weight @ n).split([c.dim] * 3 + [c.num_heads * c.num_landmarks])
     near = attention.local_norm(k), attention.local_norm(v)
@@ -120,7 +120,7 @@ def _project(attention: LongShortAttention, n: Tensor) -> tuple[Tensor, Pair, En
 
 
 def _landmarks(attention: LongShortAttention, segment: list[Entry]) -> list[Pair]:
-    """Equation 3, and LN_G as in equation 6: the steps of a segment become r pairs."""
+    """Compute equation 3, with LN_G as in equation 6: the steps of a segment become r pairs."""
     c, keys, values = attention.config, [], []
     K, V, logits = (torch.stack(part) for part in zip(*segment, strict=True))
     e, r = c.dim // c.num_heads, c.num_landmarks
@@ -160,14 +160,14 @@ def _attend(attention: LongShortAttention, q: Tensor, far: list[Pair], near: lis
 
 
 def _after_attention(block: LongShortBlock, x: Tensor, read: Tensor) -> Tensor:
-    """The output projection and the feed-forward block."""
+    """Apply the output projection and the feed-forward block."""
     y = x + block.attention.out.weight @ read
     W_1, W_2, f = block.feed_forward.expand, block.feed_forward.contract, block.feed_forward.activation
     return y + W_2.weight @ f(W_1.weight @ block.feed_forward_norm(y) + W_1.bias) + W_2.bias
 
 
 def _unpack(memory: LayerMemory, row: int, steps: int, c: LongShortTransformerConfig) -> Memory:
-    """The lists of one row; the newest entry of a tensor is its last, and unused ones come first."""
+    """Return the lists of one row; the newest entry of a tensor is its last, and unused ones come first."""
     finished = min(steps // c.chunk_len, c.num_segments) * c.num_landmarks
     window = memory.window[row, c.memory_len - min(steps, c.memory_len) :]
     segment = memory.segment[row, c.chunk_len - 1 - steps % c.chunk_len :]
@@ -181,7 +181,7 @@ def _unpack(memory: LayerMemory, row: int, steps: int, c: LongShortTransformerCo
 
 
 def _pack(memories: list[Memory], like: LayerMemory) -> LayerMemory:
-    """The tensors of all rows of one layer, with zeros in front."""
+    """Return the tensors of all rows of one layer, with zeros in front."""
 
     def stack(lists: list[list[Any]], leaf: Tensor) -> Tensor:
         rows = []

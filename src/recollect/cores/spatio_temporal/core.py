@@ -135,7 +135,7 @@ class SpatioTemporalAttention(MemoryCore[SpatioTemporalAttentionState]):
         return outputs, SpatioTemporalAttentionState(memory, outputs[:, -1])
 
     def split(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute O ``[b, t, m, n]`` of inputs ``[b, t, i]``, and return their other features and earlier output."""
+        """Split inputs ``[b, t, i]`` into the encoded image map ``[b, t, m, n]``, other features and last output."""
         maps, rest = split_map(inputs, math.prod(self.config.grid), self.channels)
         images = maps.flatten(0, 1).transpose(1, 2).unflatten(2, self.config.grid)
         vision = self.see(images).flatten(2).unflatten(0, maps.shape[:2])
@@ -175,7 +175,7 @@ class SpatioTemporalAttention(MemoryCore[SpatioTemporalAttentionState]):
         return torch.cat(outputs, 1), SpatioTemporalAttentionState(TransformerXLState(window, plan.count), output[:, 0])
 
     def largest_counters(self) -> dict[str, int]:
-        """Return the largest step count."""
+        """Return the state's step counter, with its largest value."""
         return {"memory.count": self.config.memory_len}
 
     def recalled_steps(self, clock: Tensor) -> Places:

@@ -54,7 +54,7 @@ def reference_unroll(
 
 
 def _layer(core: TimeSformer, layer: TimeSformerLayer, x: Frame, frames: list[Frame]) -> Frame:
-    """One layer on one frame, with the frames of its window: the oldest first, itself last, all without time."""
+    """Run one layer on one frame, with the frames of its window, oldest first and itself last, all without time."""
     times = core.time[-len(frames) :]
     window = layer.window_attention
     aged = [[window.norm(z + time) for z in frame] for frame, time in zip(frames, times, strict=True)]
@@ -74,7 +74,7 @@ def _layer(core: TimeSformer, layer: TimeSformerLayer, x: Frame, frames: list[Fr
 
 
 def _attend(weight: Tensor, num_heads: int, query: Tensor, seen: list[Tensor]) -> Tensor:
-    """One normed query ``[d]`` on the normed tokens that it may see."""
+    """Attend with one normed query ``[d]`` to the normed tokens that it may see."""
     W_q, W_k, W_v = weight.chunk(3)
     e = len(query) // num_heads
     heads = []

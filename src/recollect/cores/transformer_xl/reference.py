@@ -51,7 +51,7 @@ def reference_unroll(
 
 
 def _layer(core: TransformerXL, layer: TransformerXLLayer, h: Tensor, past: list[Tensor]) -> Tensor:
-    """One layer on one step: ``[dim]`` to ``[dim]``, with the inputs ``[dim]`` of at most w steps before it."""
+    """Run one layer on one step, ``[dim]`` to ``[dim]``, with the inputs ``[dim]`` of at most w steps before it."""
     c, t = core.config, len(past)
     e = c.dim // c.num_heads
     W_q, W_k, W_v = layer.qkv.weight.chunk(3)

@@ -123,11 +123,11 @@ ATTENTION_AGENTS: dict[str, MakeAgentRun] = {
     "timesformer-divided": partial(timesformer, attention="divided"),
     "timesformer-joint": partial(timesformer, attention="joint"),
 }
-"""What ``--agent`` may name."""
+"""Values of ``--agent``."""
 
 
 def attention_agent(name: str, world: WorldConfig) -> ImpalaConfig:
-    """The run of an agent in a world.
+    """Return the run of an agent in a world.
 
     Raises:
         ValueError: there is no such agent, or the world shows no image.
@@ -136,10 +136,10 @@ def attention_agent(name: str, world: WorldConfig) -> ImpalaConfig:
 
 
 def attention_body(kind: str, image_dim: int | None = None) -> ActorCriticConfig:
-    """What surrounds the core in all of them: nothing but the encoder and linear heads.
+    """Return the settings that surround the core in all of these agents: an image encoder and linear heads.
 
     Args:
-        kind: of the image encoder.
+        kind: kind of the image encoder.
         image_dim: width of a layer behind its map.
     """
     return ActorCriticConfig(
@@ -154,7 +154,7 @@ def attention_body(kind: str, image_dim: int | None = None) -> ActorCriticConfig
 def attention_run(
     world: WorldConfig, core: CoreConfig, agent: ActorCriticConfig, *, batch_size: int, unroll: int, reuse: ReuseConfig
 ) -> ImpalaConfig:
-    """The run that all of them share."""
+    """Return a run with the settings that all of these agents share."""
     return ImpalaConfig(
         world=world,
         core=core,
@@ -171,25 +171,25 @@ def attention_run(
 
 
 def in_chunks(chunk: int, memory: Literal["stored", "empty"] = "empty") -> ReuseConfig:
-    """One optimiser step for every chunk of a rollout."""
+    """Return settings with one optimiser step for every chunk of a rollout."""
     return ReuseConfig(chunk=chunk, update_per="chunk", learner_memory=memory)
 
 
 def with_layers(config: ImpalaConfig, number: int) -> ImpalaConfig:
-    """The same run with so many layers in its core."""
+    """Return the same run with another number of layers in its core."""
     more: dict[str, Any] = {"num_layers": number}
     return replace(config, core=replace(config.core, **more))
 
 
 def with_tokens(config: ImpalaConfig, width: int) -> ImpalaConfig:
-    """A run of TimeSformer whose tokens, and the last stage of the network before them, have another width."""
+    """Return a run of TimeSformer with another width of its tokens and of the encoder's last stage."""
     tokens: dict[str, Any] = {"channels": width, "token_dim": width}
     encoders = replace(config.agent.encoders, channels=(16, 32, width))
     return replace(config, core=replace(config.core, **tokens), agent=replace(config.agent, encoders=encoders))
 
 
 def with_patches(config: ImpalaConfig, side: int) -> ImpalaConfig:
-    """A run of divided TimeSformer whose tokens are patches of so many pixels a side, without a network before them."""
+    """Return a run of divided TimeSformer whose tokens are patches of the image, without an encoder."""
     return timesformer(config.world, "divided", f"patches-{side}")
 
 

@@ -40,11 +40,7 @@ class Size:
     """The change."""
 
     def count(self, world: WorldConfig) -> int:
-        """Parameters here.
-
-        Args:
-            world: with the actions of the game, and frames of ``side``.
-        """
+        """Return the number of parameters here."""
         agent = self.change(attention_agent(self.agent, world)).build_agent()
         return sum(parameter.numel() for parameter in agent.parameters())
 

@@ -100,13 +100,13 @@ ABLATION = "memoryless"
 
 @cache
 def game(name: str, *, life_loss: bool = True, side: int = 84, stack: int = 4) -> GymnasiumConfig:
-    """A game by the thesis's rules; one object for all rows, which looks at the game once."""
+    """Return a game by the thesis's rules, cached because creating its spec starts the game."""
     rules = AtariRules(side=side, stack=stack, life_loss=life_loss)
     return GymnasiumConfig(id=f"ALE/{name}-v5", options=rules.options)
 
 
 def attention_agents(core: str = "transformer-xl", scale: Scale = "lite") -> ImpalaConfig:
-    """The run of the agent that has a core, in ``catch`` or in Pong; around other cores, the agent ``adaptive``.
+    """Return the run of the agent with this core, in ``catch`` or in Pong; other cores replace that of ``adaptive``.
 
     Args:
         core: key of any core.
@@ -122,7 +122,7 @@ def attention_agents(core: str = "transformer-xl", scale: Scale = "lite") -> Imp
 
 
 def memoryless(world: WorldConfig) -> ImpalaConfig:
-    """The ablation: what ``adaptive`` is without its memory, shown the image alone."""
+    """Return the ablation of ``adaptive`` without its memory, which observes the image only."""
     base = adaptive(world)
     encoders = replace(base.agent.encoders, image_dim=WIDTH)
     body = replace(base.agent, encoders=encoders, previous_action="none", previous_reward=False)
@@ -130,7 +130,7 @@ def memoryless(world: WorldConfig) -> ImpalaConfig:
 
 
 def lite(config: ImpalaConfig, steps: int) -> ImpalaConfig:
-    """The same agent, made to learn in minutes."""
+    """Return the run of the same agent with settings for learning in minutes."""
     encoders = replace(config.agent.encoders, scale_images=True)
     return replace(
         config,
@@ -155,7 +155,7 @@ def lite(config: ImpalaConfig, steps: int) -> ImpalaConfig:
 
 
 def with_norms(config: ImpalaConfig) -> ImpalaConfig:
-    """The same run with the norms of the lite rows in our worlds."""
+    """Return the same run with the norms of the lite rows in our worlds."""
     encoders = config.agent.encoders
     kinds = tuple((part, NORMED_KINDS.get(kind, kind)) for part, kind in encoders.kinds)
     core = config.core
@@ -165,7 +165,7 @@ def with_norms(config: ImpalaConfig) -> ImpalaConfig:
 
 
 def lite_pong(config: ImpalaConfig, steps: int) -> ImpalaConfig:
-    """Pong for two processor cores: as :func:`lite`, but points lie dozens of steps apart, and games are long."""
+    """Return a run of Pong for two processor cores: :func:`lite` with settings for long games with rare points."""
     config = lite(config, steps)
     return replace(
         config,
@@ -177,7 +177,7 @@ def lite_pong(config: ImpalaConfig, steps: int) -> ImpalaConfig:
 
 
 def long(config: ImpalaConfig, millions: float) -> ImpalaConfig:
-    """The same run, as many agent steps long."""
+    """Return the same run with the given millions of agent steps."""
     steps = math.ceil(millions * 1e6 / (config.batch_size * config.unroll))
     return replace(config, fit=replace(config.fit, steps=steps))
 
@@ -210,7 +210,7 @@ def _lite_test(world: WorldConfig) -> dict[str, Test]:
 
 
 def _timesformers(divided: ImpalaConfig) -> dict[str, ImpalaConfig]:
-    """Sections 4.2.8 and 4.2.9; with tokens of 16 and one layer it is the agent itself."""
+    """Return the rows of sections 4.2.8 and 4.2.9; tokens of width 16 and one layer are the agent itself."""
     tokens = {f"timesformer-divided, tokens of {width}": with_tokens(divided, width) for width in (8, 32, 64)}
     return tokens | {f"timesformer-divided, {layers} layers": with_layers(divided, layers) for layers in (2, 3, 4)}
 
@@ -227,7 +227,7 @@ def _paper_rows() -> Iterator[Run]:
 
 
 def _changes() -> dict[str, tuple[str, ImpalaConfig]]:
-    """The studies of section 4.2: row, game and run."""
+    """Return the studies of section 4.2: row, game and run."""
     pong, enduro = game("Pong"), game("Enduro")
     base = adaptive(pong)
     raw = base.agent.encoders

@@ -21,7 +21,7 @@ IMITATION = ImitationRecipe(steps=100, attention_cost=1.0, decision_cost=1.0, gr
 
 
 def visual_match(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
-    """Return the run of a core: a colour, apples, the door of that colour; the published grid form of the DMLab level.
+    """Return the run of a core in visual match, the published grid form of the DMLab level.
 
     Args:
         core: key of any core.

@@ -14,23 +14,23 @@ from recollect.lazy import torch
 
 
 def disc(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """A disc."""
+    """Return the signed distance to a disc."""
     return torch.hypot(x, y) - 0.8
 
 
 def square(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """A square."""
+    """Return the signed distance to a square."""
     return torch.maximum(x.abs(), y.abs()) - 0.7
 
 
 def triangle(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """An equilateral triangle, a corner up."""
+    """Return the signed distance to an equilateral triangle with a corner up."""
     half = math.sqrt(3) / 2
     return torch.maximum(torch.maximum(half * x - y / 2, -half * x - y / 2), y) - 0.47
 
 
 def star(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """A star of five points, one of them up; the edge of a point is a line in polar form."""
+    """Return the signed distance to a star of five points, one of them up; an edge is a line in polar form."""
     outer, inner, tenth = 1.0, 0.42, math.pi / 5
     angle = (torch.atan2(x, -y) % (2 * tenth)).sub(tenth).abs().neg() + tenth  # folded: 0 at a point, tenth at a notch
     edge = outer * inner * math.sin(tenth) / (inner * (tenth - angle).sin() + outer * angle.sin())
@@ -38,23 +38,23 @@ def star(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def cross(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Two crossed bars."""
+    """Return the signed distance to two crossed bars."""
     x, y = x.abs(), y.abs()
     return torch.minimum(torch.maximum(x - 0.28, y - 0.9), torch.maximum(x - 0.9, y - 0.28))
 
 
 def ring(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """A disc with a hole."""
+    """Return the signed distance to a disc with a hole."""
     return (torch.hypot(x, y) - 0.62).abs() - 0.22
 
 
 def bar(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """A horizontal bar."""
+    """Return the signed distance to a horizontal bar."""
     return torch.maximum(x.abs() - 1.0, y.abs() - 0.32)
 
 
 def crescent(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """A disc minus another one, open to the right."""
+    """Return the signed distance to a disc minus another one, open to the right."""
     return torch.maximum(torch.hypot(x, y) - 0.9, 0.7 - torch.hypot(x - 0.45, y))
 
 

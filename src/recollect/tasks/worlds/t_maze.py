@@ -124,7 +124,7 @@ class TMaze(TensorWorld[TMazeState]):
         return Advance(TMazeState(x, state.up, seen), score - self.config.penalty * idle, turned, score)
 
     def observe(self, state: TMazeState) -> torch.Tensor:
-        """Start, junction, cue up, cue down: float32 ``[b, 4]``."""
+        """Return start, junction, cue up and cue down: float32 ``[b, 4]``."""
         place = torch.where(state.x == self.config.length, JUNCTION, state.x.clamp(max=CORRIDOR))
         return self.views[place + 1, state.up.long()]
 
@@ -135,7 +135,7 @@ class TMaze(TensorWorld[TMazeState]):
         return torch.where(state.x == self.config.length, turn, walk)
 
     def look(self, state: TMazeState) -> Truth:
-        """The decision at the junction depends on the latest step that showed the cue; the label is the side."""
+        """Return the ground truth: the turn depends on the latest step that showed the cue; the label is the side."""
         at_junction = state.x == self.config.length
         event = torch.where(at_junction, 1, torch.where(state.x == self.cue_cell, 0, -1))
         known = at_junction & (state.seen >= 0) & ~self.over

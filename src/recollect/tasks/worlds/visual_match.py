@@ -211,7 +211,7 @@ class VisualMatch(TensorWorld[VisualMatchState]):
         return torch.where(self._phase(state.step) == CHOICE, self.guide[door, state.cell], 0)
 
     def look(self, state: VisualMatchState) -> Truth:
-        """Until a door is chosen, the last phase depends on the first; the label is the colour."""
+        """Return the ground truth: the choice of a door depends on the first phase; the label is the colour."""
         phase = self._phase(state.step)
         depends = (phase == CHOICE) & (state.chosen < 0) & ~self.over
         label = torch.where((phase > CUE) & (state.chosen < 0) & ~self.over, state.cue.long() - HUES, -1)

@@ -36,14 +36,14 @@ def recorded_episodes(source: str, world: WorldConfig) -> Recording:
 
 
 def demonstrations(episodes: int, world: WorldConfig) -> Path:
-    """The file with so many demonstrations of each of a world's levels; recorded where it is not there yet.
+    """Return the file with this number of demonstrations of each of a world's levels; record it where it is missing.
 
-    It lies in the folder ``babyai`` of the data folder, and is the same on every machine. It is recorded by as many
+    It is in the folder ``babyai`` of the data folder, and is the same on every machine. It is recorded by as many
     processes as there are processors: a script calls this under ``if __name__ == "__main__":``.
 
     Raises:
         ValueError: the world is not one of BabyAI, or changes its levels.
-        RunError: the bot finds no way in one of the levels, or a process died.
+        RunError: the bot fails in one of the levels, or a process died.
     """
     remedy = "only BabyAI has this bot: train gym:BabyAI-GoToLocal-v0, or give recorded episodes"
     require(isinstance(world, GymnasiumConfig), "teacher.name", f"{BOT}{episodes}", remedy)
@@ -60,7 +60,7 @@ def demonstrations(episodes: int, world: WorldConfig) -> Path:
 
 
 def levels_of(world: GymnasiumConfig) -> tuple[str, ...]:
-    """The BabyAI levels that a Gymnasium world plays, each once."""
+    """Return the BabyAI levels of a Gymnasium world, each once."""
     levels = world.options.get("levels", DEFAULT_LEVELS) if world.id == BABYAI else (world.id,)
     return tuple(dict.fromkeys(map(level_id, levels)))
 
@@ -76,10 +76,10 @@ def _require_plain(world: GymnasiumConfig) -> None:
 
 
 def successes(recording: Recording) -> Recording:
-    """The same episodes, rewarded as ``recollect/BabyAI-v0`` does: with 1 at the end of those that were carried out.
+    """Return the same episodes with the reward of ``recollect/BabyAI-v0``: 1 at the end of successful ones, else 0.
 
-    minigrid's levels give less the longer it took. Episodes that were rewarded on the way come from elsewhere, and stay
-    as they are.
+    minigrid's levels give a smaller reward after more steps. Episodes with earlier rewards come from other
+    environments, and stay unchanged.
     """
     last = recording.lengths.cumsum() - 1
     if np.count_nonzero(np.delete(recording.reward, last)):

@@ -137,7 +137,7 @@ class Catch(TensorWorld[CatchState]):
         return torch.where(ahead >= SPEED, RIGHT, torch.where(ahead <= -SPEED, LEFT, STAY))
 
     def look(self, state: CatchState) -> Truth:
-        """During a blackout, the decision depends on the last two frames before it."""
+        """Return the ground truth: during a blackout, the decision depends on the last two frames before it."""
         dark = self._is_invisible(state) & ~self.over
         since = state.fallen - (FALL - self.config.blackout)
         lit = self.clock - since
@@ -145,7 +145,7 @@ class Catch(TensorWorld[CatchState]):
         return Truth(event, torch.where(dark, lit - 2, -1), torch.where(dark, lit, -1))
 
     def place(self, state: CatchState) -> Scene:
-        """The ball matters, also when invisible, and the paddle."""
+        """Return the boxes of ball, also when invisible, and paddle; both matter."""
         visible = torch.stack([~self._is_invisible(state), torch.ones_like(self.over)], 1)
         return self.painter.scene(self._places(state), visible, torch.ones_like(visible))
 

@@ -146,12 +146,12 @@ class KeyDoor(TensorWorld[KeyDoorState]):
         return action_towards(goal + 1 - state.agent)
 
     def look(self, state: KeyDoorState) -> Truth:
-        """The event is the present aim; no decision depends on the past."""
+        """Return the present aim as the event; no decision depends on the past."""
         nothing = torch.full_like(state.now, -1)
         return Truth(state.has_key.long(), nothing, nothing)
 
     def place(self, state: KeyDoorState) -> Scene:
-        """The agent and its present aim matter."""
+        """Return the boxes of all objects; the agent and its present aim matter."""
         visible = torch.ones(len(state.now), 3 + self.config.distractors, dtype=torch.bool, device=self.device)
         visible[:, 1] = ~state.has_key
         matters = torch.zeros_like(visible)

@@ -154,7 +154,7 @@ class Track(TensorWorld[TrackState]):
         return torch.where(close & self._is_nearest(state), PICK, ahead)
 
     def look(self, state: TrackState) -> Truth:
-        """The pick depends on all frames from the cue to the stop; the label is the marked ball's cell."""
+        """Return the ground truth: the pick depends on all frames until the stop; the label is the ball's cell."""
         phase = (state.now >= self.config.cue_steps).long() + (state.now >= self.stop)
         known = (phase == 2) & ~self.over
         row, column = ((self._marked(state) + 1) // CELL).unbind(1)
@@ -162,7 +162,7 @@ class Track(TensorWorld[TrackState]):
         return Truth(phase, torch.where(known, 0, -1), torch.where(known, self.stop, -1), where)
 
     def place(self, state: TrackState) -> Scene:
-        """The marked ball matters; in the last phase the cursor too."""
+        """Return the boxes of all objects; the marked ball matters, and in the last phase the cursor."""
         picking = state.now >= self.stop
         visible = torch.ones(len(state.now), self.config.balls + 1, dtype=torch.bool, device=self.device)
         visible[:, -1] = picking

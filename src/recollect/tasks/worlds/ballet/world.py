@@ -308,7 +308,7 @@ class Ballet(TensorWorld[BalletState]):
         return torch.where(state.frame >= state.cue, way, 0)  # an imitated policy must not reveal the next request
 
     def look(self, state: BalletState) -> Truth:
-        """After the naming, every decision depends on the target's dance; the label is the target's home."""
+        """Return the ground truth: after the naming, decisions depend on the target's dance; the label is its home."""
         deciding = (state.frame >= state.cue) & ~self.over
         dance, moves = state.frame // state.period, state.frame % state.period
         shown = torch.where(moves < DANCE, dance, -1)

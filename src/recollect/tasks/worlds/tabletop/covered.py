@@ -135,7 +135,7 @@ class CoveredObjects(Tabletop[CoveredState]):
         return self.press_action(state.hand, state.places[self.rows, self._right_cup(state)])
 
     def look(self, state: CoveredState) -> Truth:
-        """The movement depends on the steps without cups; the label is the order of the colours."""
+        """Return the ground truth: the movement depends on the steps without cups; the label is the colours' order."""
         decides = self.is_free & ~self.over
         event = torch.where(self.is_shown, 0, torch.where(self.is_free, 2, 1))
         label = torch.where(~self.is_shown & ~self.over, arrangement_number(state.colours), -1)

@@ -155,7 +155,7 @@ class GoalShownOnce(Tabletop[GoalState]):
         return self.zero_while_locked(self.move_action(state.hand, target, torch.where(closes, 1.0, -1.0)))
 
     def look(self, state: GoalState) -> Truth:
-        """The movement of the carried block depends on the light; the label is the pad."""
+        """Return the ground truth: the movement of the carried block depends on the light; the label is the pad."""
         carries = (state.held == state.asked) & ~self.over
         event = torch.where(self.is_shown, 0, torch.where(state.held >= 0, 1, -1))
         start = torch.where(carries, 0, -1)

@@ -147,7 +147,7 @@ class OrderShownOnce(Tabletop[OrderState]):
         return self.press_action(state.hand, state.buttons[self.rows, self._next_button(state)])
 
     def look(self, state: OrderState) -> Truth:
-        """The movement depends on the time at which the next button was lit; the label is the order."""
+        """Return the ground truth: the movement depends on the light of the next button; the label is the order."""
         decides = self.is_free & ~self.over
         start = self._light_index(state) * self.config.show_steps
         event = torch.where(self.is_shown, 0, torch.where(state.pressed > 0, 1, -1))
