@@ -81,7 +81,7 @@ class Group:
         return np.array([run.score for run in self.runs])
 
     def median(self, column: str) -> float | None:
-        """Return the median over the runs of the last value of a metric (``step``, ``seconds``, ...); None without it."""
+        """Return the median over the runs of a metric's last value (``step``, ``seconds``, ...); None without it."""
         values = [run.last(column) for run in self.runs]
         known = [value for value in values if value is not None]
         return float(np.median(known)) if known else None
