@@ -18,12 +18,15 @@ from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, ReplayBuffer
 from torchrl.envs import Compose, InitTracker, SerialEnv, TransformedEnv
 from torchrl.envs.libs.gym import GymWrapper
+from torchrl.envs.utils import check_env_specs
 from torchrl.modules import OneHotCategorical, ProbabilisticActor, set_recurrent_mode
 from torchrl.objectives import ClipPPOLoss
 from torchrl.objectives.value import GAE
 
 from recollect import GRUConfig, HierarchicalChunkMemoryConfig, LSTMConfig
 from recollect.adapters.torchrl import CoreModule
+from recollect.tasks.gymnasium.views import RecollectVectorEnv
+from recollect.tasks.worlds.t_maze import TMazeConfig
 
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("default")]
 ROWS, STEPS = 3, 16
@@ -201,3 +204,14 @@ def test_one_environment_without_a_batch():
         again = memory(data.clone())
     assert isinstance(again, TensorDict) and data.shape == (4,)
     torch.testing.assert_close(again["embed"], data["embed"], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["SameStep", "Disabled"])
+def test_our_vector_environments_pass_its_checks(mode):
+    envs = RecollectVectorEnv(TMazeConfig(length=3, slack=2), 4, autoreset_mode=mode)
+    env = GymWrapper(envs, device="cpu")
+    check_env_specs(env)
+    data = TransformedEnv(env, InitTracker()).rollout(20, break_when_any_done=False)
+    assert data["next", "done"].sum() >= 8 and data["is_init"].sum() >= 8
+    done = data["next", "done"][:, :-1]
+    assert torch.equal(data["is_init"][:, 1:], done), "an episode begins behind each last step"

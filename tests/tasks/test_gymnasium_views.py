@@ -148,6 +148,83 @@ def test_the_vector_view_equals_the_world():
     assert ended > 3
 
 
+MODES = [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
+
+
+@pytest.mark.parametrize("config", [SMALL, VisualMatchConfig(distractor_steps=4), GoalShownOnceConfig()])
+@pytest.mark.parametrize("mode", MODES)
+def test_other_modes_show_the_same_episodes_without_the_lost_step(config, mode):
+    """With one row the generator is asked for the same episodes in the same order as by NEXT_STEP."""
+    envs, usual = RecollectVectorEnv(config, 1, autoreset_mode=mode.value), RecollectVectorEnv(config, 1)
+    assert envs.autoreset_mode is envs.metadata["autoreset_mode"] is mode and usual.metadata != envs.metadata
+    assert RecollectVectorEnv.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+    leaf = lambda observation: list(observation.values()) if isinstance(observation, dict) else [observation]  # noqa: E731
+    same = lambda a, b: all(np.array_equal(x, y) for x, y in zip(leaf(a), leaf(b), strict=True))  # noqa: E731
+    for one in (envs, usual):
+        one.reset(seed=3)
+        one.action_space.seed(3)
+    ended = 0
+    for _ in range(60):
+        action = envs.action_space.sample()
+        expected, answer = usual.step(action), envs.step(action)
+        assert all(np.array_equal(a, b) for a, b in zip(expected[1:4], answer[1:4], strict=True))
+        if not (expected[2] | expected[3])[0]:
+            assert same(expected[0], answer[0]) and answer[4] == {}
+            continue
+        ended += 1
+        first = usual.step(action)[0]
+        if mode is AutoresetMode.SAME_STEP:
+            assert same(answer[0], first)
+            final, info = answer[4]["final_obs"][0], answer[4]["final_info"]
+            assert same({k: v[None] for k, v in final.items()} if isinstance(final, dict) else final[None], expected[0])
+            assert answer[4]["_final_obs"].all() and info["score"] == expected[4]["score"]
+        else:
+            assert same(answer[0], expected[0]) and answer[4]["score"] == expected[4]["score"]
+            with pytest.raises(gymnasium.error.ResetNeeded, match=r"rows \[0\]"):
+                envs.step(action)
+            assert same(envs.reset(options={"reset_mask": np.array([True])})[0], first)
+    assert ended
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_rows_that_go_on_are_left_alone_where_others_begin(mode):
+    envs = gymnasium.make_vec("recollect/TMaze-v0", num_envs=6, length=3, slack=2, autoreset_mode=mode)
+    world, generator = envs.world, np.random.default_rng(0)
+    envs.reset(seed=0)
+    ends = 0
+    for _ in range(50):
+        clock, over = world.clock.clone(), None
+        actions = np.where(generator.random(6) < 0.5, world.oracle().numpy(), generator.integers(4, size=6))
+        observation, _, terminated, truncated, _ = envs.step(actions)
+        over = terminated | truncated
+        if mode is AutoresetMode.DISABLED and over.any():
+            assert (world.clock == clock + 1).all()
+            after, _ = envs.reset(options={"reset_mask": over})
+            assert np.array_equal(after[~over], observation[~over])
+        assert (world.clock.numpy() == np.where(over, 0, clock.numpy() + 1)).all() and not world.over.any()
+        ends += over.sum()
+    assert ends > 6
+
+
+def test_modes_that_cannot_be_are_named():
+    with pytest.raises(ValueError, match="autoreset_mode='never': use one of NextStep, SameStep, Disabled"):
+        RecollectVectorEnv(SMALL, 2, autoreset_mode="never")
+    with pytest.raises(ValueError, match="GymnasiumWorld has NextStep only"):
+        RecollectVectorEnv(GymnasiumConfig(), 2, autoreset_mode="SameStep")
+    envs = RecollectVectorEnv(SMALL, 2)
+    envs.reset()
+    with pytest.raises(ValueError, match="by the NextStep rule"):
+        envs.reset(options={"reset_mask": np.array([True, False])})
+    envs = RecollectVectorEnv(SMALL, 2, autoreset_mode="Disabled")
+    with pytest.raises(gymnasium.error.ResetNeeded, match="reset all rows first"):
+        envs.reset(options={"reset_mask": np.array([True, False])})
+    envs.reset()
+    with pytest.raises(ValueError, match="one bool for every row"):
+        envs.reset(options={"reset_mask": np.array([0])})
+    with pytest.raises(ValueError, match="seed=1"):
+        envs.reset(seed=1, options={"reset_mask": np.array([True, False])})
+
+
 def test_observations_belong_to_the_caller():
     envs = RecollectVectorEnv(SMALL, 2)
     first, _ = envs.reset(seed=0)

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from gymnasium.vector import AutoresetMode
+
 from recollect.config import lookup
 from recollect.tasks import TASKS
 from recollect.tasks.gymnasium.views import RecollectEnv, RecollectVectorEnv
@@ -13,9 +15,17 @@ def make(task: str, *, render_mode: str | None = None, **fields: Any) -> Recolle
     return RecollectEnv(_config(task, fields), render_mode=render_mode)
 
 
-def make_vector(task: str, num_envs: int = 1, *, render_mode: str | None = None, **fields: Any) -> RecollectVectorEnv:
+def make_vector(
+    task: str,
+    num_envs: int = 1,
+    *,
+    render_mode: str | None = None,
+    autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    **fields: Any,
+) -> RecollectVectorEnv:
     """Build the vector environment of a world, for ``gymnasium.make_vec``."""
-    return RecollectVectorEnv(_config(task, fields), num_envs, render_mode=render_mode)
+    config = _config(task, fields)
+    return RecollectVectorEnv(config, num_envs, render_mode=render_mode, autoreset_mode=autoreset_mode)
 
 
 def _config(task: str, fields: dict[str, Any]) -> WorldConfig:

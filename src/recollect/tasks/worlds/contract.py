@@ -146,6 +146,17 @@ class World(ABC):
             RuntimeError: before the first reset.
         """
 
+    def begin_rows(self, rows: torch.Tensor) -> Step:
+        """Begin new episodes in ``rows``, bool ``[b]``, without advancing the others; for other rules than NEXT_STEP.
+
+        Returns:
+            The present observation of every row; nothing is first, over or rewarded except that ``rows`` are first.
+
+        Raises:
+            ValueError: this world only begins an episode with the step that follows the last one.
+        """
+        raise ValueError(f"{type(self).__name__} begins episodes by the NEXT_STEP rule only")
+
     def oracle(self) -> torch.Tensor | None:
         """Return the best action of every row, computed from the world's hidden state; None where unknown."""
         return None
@@ -310,6 +321,14 @@ class TensorWorld(World, Generic[S]):
             truncated,
             torch.where(self.over, moved.score, 0.0),
         )
+
+    def begin_rows(self, rows: torch.Tensor) -> Step:
+        """Begin new episodes in some rows."""
+        self.state = self._renew(self._present(), rows)
+        self.clock = torch.where(rows, 0, self.clock)
+        self.over = self.over & ~rows
+        nothing, never = torch.zeros(self.batch_size, device=self.device), torch.zeros_like(rows)
+        return Step(self.observe(self.state), nothing, rows, never, never, nothing)
 
     def oracle(self) -> torch.Tensor | None:
         """Return the best action of every row."""
