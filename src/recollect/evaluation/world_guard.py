@@ -8,6 +8,7 @@ from torch import Tensor
 
 from recollect.runs.errors import RunError, WorldError
 from recollect.runs.interrupts import Interrupted, TimeLimitExceeded, is_user_interrupt, time_limited
+from recollect.tasks.process_settings import kept_process_settings
 from recollect.tasks.worlds.answers import Answers
 from recollect.tasks.worlds.contract import Step, World, WorldConfig
 
@@ -17,6 +18,8 @@ CLOSING = 5.0  # seconds that a world may take to close
 class world_errors:  # noqa: N801  (a function of contextlib would let a StopIteration through)
     """A context that turns what a world's code raises into a :class:`WorldError` with the world's name.
 
+    Settings of the process that the code changed are put back (:class:`kept_process_settings`).
+
     Args:
         name: of the world.
         doing: the call, for the message.
@@ -24,11 +27,13 @@ class world_errors:  # noqa: N801  (a function of contextlib would let a StopIte
 
     def __init__(self, name: str, doing: str = "") -> None:
         self.name, self.when = name, f" in {doing}" if doing else ""
+        self.settings = kept_process_settings()
 
     def __enter__(self) -> None:
-        return
+        self.settings.__enter__()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, place: object) -> None:
+        self.settings.__exit__()
         if error is None or isinstance(error, (RunError, TimeLimitExceeded, Interrupted, GeneratorExit)):
             return
         if isinstance(error, KeyboardInterrupt) and is_user_interrupt(error):

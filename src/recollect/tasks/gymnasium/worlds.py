@@ -52,6 +52,7 @@ from recollect.tasks.gymnasium.atari import ATARI, action_after_life_loss, requi
 from recollect.tasks.gymnasium.rows import LocalRows, ProcessRows, Rows, VectorRows
 from recollect.tasks.gymnasium.spaces import ActionWriter, Arrays, ObservationReader
 from recollect.tasks.gymnasium.stacking import StackedRows, stacked_space
+from recollect.tasks.process_settings import kept_process_settings
 from recollect.tasks.worlds.contract import Step, World, WorldConfig, WorldSpec, require_form
 
 ATARI_CLASS = "ale_py.env:AtariEnv"
@@ -144,6 +145,10 @@ class GymnasiumConfig(WorldConfig):
 
     @cached_property
     def _spaces(self) -> _Spaces:
+        with kept_process_settings():
+            return self._read_spaces()
+
+    def _read_spaces(self) -> _Spaces:
         entry = self.register()
         native = self._native and entry.vector_entry_point is not None and not self._has_no_limit
         if not native and entry.entry_point is None:

@@ -1,0 +1,61 @@
+"""Settings of this process that a user-defined world may change, put back after every call of its code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from typing import Any
+
+from recollect.lazy import torch
+
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
+class kept_process_settings:  # noqa: N801  (a function of contextlib costs more, and this runs at every step)
+    """A context after which the process is as before it.
+
+    Kept are the working directory, signal handlers, torch's number of threads, its default dtype, and whether it
+    records gradients. Environment variables and global random generators are not: worlds use them for themselves.
+    """
+
+    lock = threading.Lock()
+    inside = 0  # blocks that are running, in all threads
+    directory = ""  # where the first of them began: another thread's world may be elsewhere for a moment
+
+    def __enter__(self) -> None:
+        cls = kept_process_settings
+        with cls.lock:
+            if not cls.inside:
+                cls.directory = _working_directory()
+            cls.inside += 1
+        self.settings = _settings()
+
+    def __exit__(self, *error: object) -> None:
+        cls = kept_process_settings
+        with cls.lock:
+            cls.inside -= 1
+        if cls.directory and _working_directory() != cls.directory:
+            os.chdir(cls.directory)
+        if _settings() != self.settings:
+            threads, dtype, has_gradients, handlers = self.settings
+            torch.set_num_threads(threads)
+            torch.set_default_dtype(dtype)
+            torch.set_grad_enabled(has_gradients)
+            if threading.current_thread() is threading.main_thread():
+                for number, handler in zip(SIGNALS, handlers, strict=True):
+                    if handler is not None:  # None is a handler that Python did not install
+                        signal.signal(number, handler)
+
+
+def _settings() -> tuple[int, Any, bool, list[Any]]:
+    handlers = [signal.getsignal(number) for number in SIGNALS]
+    return torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled(), handlers
+
+
+def _working_directory() -> str:
+    """Return the working directory, or nothing if it was deleted."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return ""

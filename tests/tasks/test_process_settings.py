@@ -1,0 +1,67 @@
+"""A world may change settings of the process, and they are as before after each call of its code."""
+
+import os
+import signal
+import threading
+
+import pytest
+import torch
+
+from recollect.evaluation.world_guard import world_errors
+from recollect.runs.errors import WorldError
+from recollect.tasks.process_settings import kept_process_settings
+
+CHANGES = {
+    "working directory": lambda folder: os.chdir(folder),
+    "gradients": lambda folder: torch.set_grad_enabled(False),
+    "default dtype": lambda folder: torch.set_default_dtype(torch.float64),
+    "threads": lambda folder: torch.set_num_threads(torch.get_num_threads() + 1),
+    "signal handler": lambda folder: signal.signal(signal.SIGTERM, signal.SIG_IGN),
+}
+
+
+def settings():
+    found = torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_num_threads()
+    return os.getcwd(), *found, signal.getsignal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("fails", [False, True])
+def test_settings_are_put_back(change, fails, tmp_path):
+    before = settings()
+    try:
+        with world_errors("Roaming", "its reset"):
+            CHANGES[change](tmp_path)
+            changed = settings()
+            if fails:
+                raise OSError("broken")
+    except WorldError as error:
+        assert fails and "Roaming: OSError: broken in its reset" in str(error)
+    assert changed != before and settings() == before
+
+
+def test_two_threads_do_not_restore_what_the_other_one_changed(tmp_path):
+    before, moved, done = os.getcwd(), threading.Event(), threading.Event()
+
+    def roam():
+        with kept_process_settings():
+            os.chdir(tmp_path)
+            moved.set()
+            done.wait(30)
+
+    thread = threading.Thread(target=roam)
+    thread.start()
+    assert moved.wait(30)
+    with kept_process_settings():  # begins while the other world is elsewhere
+        pass
+    done.set()
+    thread.join()
+    assert os.getcwd() == before
+
+
+def test_a_working_directory_that_was_deleted_is_no_error(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with kept_process_settings():
+        pass
