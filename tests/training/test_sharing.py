@@ -1,6 +1,7 @@
 """Models that are pushed to a hub on loopback, and loaded again."""
 
 import json
+import pickle
 import sys
 from dataclasses import replace
 
@@ -113,7 +114,10 @@ def test_the_command_pushes_and_commands_take_what_was_pushed(run, online, tmp_p
 
 
 BROKEN = {  # name of the file: what becomes of it, and what is said
-    "weights.safetensors": [(lambda data: data[: len(data) // 2], "weights.safetensors"), (lambda _: b"", "weights")],
+    "weights.safetensors": [
+        (lambda data: data[: len(data) // 2], "weights.safetensors"),
+        (lambda _: b"", "weights.safetensors"),
+    ],
     "config.json": [
         (lambda data: data[:40], "config.json is not JSON"),
         (lambda data: data.replace(b'"gru"', b'"evil.module:Core"'), "evil.module"),
@@ -122,6 +126,7 @@ BROKEN = {  # name of the file: what becomes of it, and what is said
     ],
     "spec.json": [(lambda _: b"[]", "spec.json")],
 }
+BROKEN["weights.safetensors"].append((lambda _: pickle.dumps({"a": 1}), "weights.safetensors"))
 
 
 @pytest.mark.parametrize(

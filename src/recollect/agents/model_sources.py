@@ -13,7 +13,7 @@ from typing import Any
 
 from recollect.agents import hub
 from recollect.config import lookup
-from recollect.files import read_json
+from recollect.files import read_json, require_json_type
 
 SHIPPED = Path(__file__).parents[1] / "models"
 RESULTS = "results.json"
@@ -43,9 +43,16 @@ def source_name(source: str | PathLike[str]) -> str:
 
 
 def read_results(folder: Path) -> dict[str, Any]:
-    """Return the scores that lie beside a model; empty where there are none."""
+    """Return the scores that lie beside a model; empty where there are none.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
     path = folder / RESULTS
-    return read_json(path, "remove it") if path.is_file() else {}
+    found = read_json(path, "remove it") if path.is_file() else {}
+    require_json_type(found, dict, path)
+    require_json_type(found.get("tests", {}), dict, path)
+    return found
 
 
 def _split(source: str | PathLike[str]) -> tuple[str, str]:
