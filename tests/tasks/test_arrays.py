@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from recollect.agents.normalization import Standardization
 from recollect.objectives.answers import mean_score
 from recollect.tasks.streams.arrays import Arrays
 
@@ -57,9 +58,12 @@ def test_classes_of_rows_are_asked_at_the_last_step(tmp_path):
     lengths = batch.score_mask.long().argmax(1) + 1
     assert batch.score_mask.sum(1).eq(1).all() and sorted(lengths.tolist()) == sorted(LENGTHS.tolist())
     assert batch.targets[batch.score_mask].bincount().tolist() == [5, 10, 5]
-    assert (batch.inputs[torch.arange(6) >= lengths[:, None]] == 0).all()
+    norm = Standardization(spec.input_scale)
+    inputs = norm(batch.inputs, torch.float32)
+    assert (inputs[torch.arange(6) >= lengths[:, None]] == 0).all()
     lives = np.arange(6) < LENGTHS[:, None]
-    seen = batch.inputs[torch.arange(6) < lengths[:, None]]
+    assert sorted(batch.inputs[torch.arange(6) < lengths[:, None]].flatten().tolist()) == sorted(NUMBERS[lives].ravel())
+    seen = inputs[torch.arange(6) < lengths[:, None]]
     torch.testing.assert_close(seen.mean(0), torch.zeros(2), atol=1e-5, rtol=0)
     assert seen.std(0, unbiased=False).sub(1).abs().max() < 1e-5 and seen.shape[0] == lives.sum()
     assert batch.is_first[:, 0].all() and batch.is_first.sum() == 20 and (batch.source == -1).all()
@@ -79,16 +83,16 @@ def test_classes_of_steps_and_tokens(tmp_path):
 
 
 @pytest.mark.parametrize("per_step", [False, True])
-def test_values_are_standardised_and_found_again(tmp_path, per_step):
+def test_values_stay_in_their_units_and_have_a_scale(tmp_path, per_step):
     values = np.random.default_rng(1).normal(100, 20, (20, 6) if per_step else 20)
     path = npz(tmp_path, inputs=NUMBERS, targets=values, lengths=LENGTHS)
     task = Arrays(path=path, validation=0, test=0)
     batch = rows(task)
     assert task.spec.num_classes == 1 and task.spec.chance == 0 and batch.targets.shape == (20, 6, 1)
-    found = task.in_units(batch.targets)[batch.score_mask][:, 0].sort().values
     wanted = values[np.arange(6) < LENGTHS[:, None]] if per_step else values
-    torch.testing.assert_close(found, torch.tensor(np.sort(wanted), dtype=torch.float32))
-    assert batch.targets[batch.score_mask].mean().abs() < 1e-5
+    assert sorted(batch.targets[batch.score_mask][:, 0].tolist()) == sorted(wanted)
+    found = Standardization(task.spec.target_scale)(batch.targets, torch.float32)[batch.score_mask]
+    assert found.mean().abs() < 1e-5 and (found.std(unbiased=False) - 1).abs() < 1e-5
 
 
 @pytest.mark.parametrize("targets", [True, False])

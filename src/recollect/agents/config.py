@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from recollect.agents.sit import SiT
     from recollect.cores.config import CoreConfig
     from recollect.encoders.config import EncoderConfig as SequenceEncoderConfig
-    from recollect.tasks.streams.contract import TaskSpec
+    from recollect.tasks.streams.contract import Scale, TaskSpec
 
 
 def _require_positive(config: object, *fields: str, optional: bool = False) -> None:
@@ -187,7 +187,14 @@ class SequenceModelConfig:
         require(not both, "whole_rows", True, "given_memory reads a row in parts: choose one of the two")
 
     def build(
-        self, core: "CoreConfig", *, num_classes: int, vocabulary: int | None = None, input_dim: int | None = None
+        self,
+        core: "CoreConfig",
+        *,
+        num_classes: int,
+        vocabulary: int | None = None,
+        input_dim: int | None = None,
+        input_scale: "Scale | None" = None,
+        target_scale: "Scale | None" = None,
     ) -> "SequenceModel":
         """Make the model for one core and one task.
 
@@ -196,10 +203,13 @@ class SequenceModelConfig:
             num_classes: number of answers.
             vocabulary: number of input tokens; give this or ``input_dim``.
             input_dim: width of a float input.
+            input_scale: mean and deviation of raw inputs; the model standardises them.
+            target_scale: mean and deviation of values that are answered; the model's answers are in their units.
         """
         from recollect.agents.sequence_model import SequenceModel
 
-        return SequenceModel(self, core, num_classes=num_classes, vocabulary=vocabulary, input_dim=input_dim)
+        sizes = {"num_classes": num_classes, "vocabulary": vocabulary, "input_dim": input_dim}
+        return SequenceModel(self, core, **sizes, input_scale=input_scale, target_scale=target_scale)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,12 +244,14 @@ class SequenceClassifierConfig:
 
         Args:
             encoder: encoder of whole rows.
-            spec: the task's tokens (or input width), answers, steps and parts.
+            spec: the task's tokens (or input width), answers, steps, parts and scales.
             restores: add a head that restores masked tokens, for pretraining.
         """
         from recollect.agents.sequence_classifier import SIZES, SequenceClassifier
 
-        return SequenceClassifier(self, encoder, restores=restores, **{name: getattr(spec, name) for name in SIZES})
+        sizes = {name: getattr(spec, name) for name in SIZES}
+        scales = {"input_scale": spec.input_scale, "target_scale": spec.target_scale}
+        return SequenceClassifier(self, encoder, restores=restores, **scales, **sizes)
 
 
 @dataclass(frozen=True, kw_only=True)

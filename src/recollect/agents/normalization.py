@@ -1,19 +1,89 @@
-"""Running statistics of an agent's observations and returns, as buffers beside its weights.
+"""Normalisation of inputs and outputs, by statistics in buffers beside the weights.
 
+    data sets      z = (x - mean) / std;   y = mean + std * answer           Standardization, in float64
     observations   z = clip((x - mean) / sqrt(var + eps), -10, 10)           RunningNorm
     values         V = mean + std * head(features)                           ReturnNorm (PopArt)
 
-Buffers are saved, resumed and sent to actors with the weights. Only the learner updates them, once per rollout.
+Buffers are saved, resumed and sent to actors with the weights. The scale of a data set is fixed; of the others only the
+learner updates the statistics, once per rollout.
 
 Sources: van Hasselt et al. (2016), Learning values across many orders of magnitude (PopArt: when the statistics move,
 the head is changed so that every V stays what it was); Chan et al. (1979) for merging variances.
 """
 
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
 import torch
 from torch import Tensor, nn
 
+from recollect.tasks.streams.contract import Scale
+
 LARGEST = 10.0  # bound on a normalised observation
+COARSEST = 0.01  # largest distance of neighbouring numbers, in standard deviations, that inputs may have
 LEAST_SPREAD = 0.1  # least standard deviation of returns, relative to their root mean square
+
+
+class Standardization(nn.Module):
+    """Fixed scale of raw numbers, ``z = (x - mean) / std``.
+
+    The subtraction is done in float64, because numbers with a large mean and a small deviation are all alike in
+    float32. The buffers stay float64 when the model changes its dtype.
+
+    Args:
+        scale: of the training data.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, scale: Scale) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor(scale.mean, dtype=torch.float64))
+        self.register_buffer("std", torch.tensor(scale.std, dtype=torch.float64))
+
+    def forward(self, raw: Tensor, dtype: torch.dtype) -> Tensor:
+        """Return standardised numbers, ``[..., dim] -> [..., dim]``, in a dtype."""
+        return ((raw.double() - self.mean) / self.std).to(dtype)
+
+    def invert(self, standardized: Tensor) -> Tensor:
+        """Return raw numbers, float64 ``[..., dim]``."""
+        return standardized.double() * self.std + self.mean
+
+    def require_precision(self, dtype: torch.dtype) -> None:
+        """Raise ``ValueError`` where numbers of this dtype are too coarse at the mean to tell their deviations."""
+        if dtype in (torch.float64, torch.int32, torch.int64):
+            return
+        step = self.mean.abs() * torch.finfo(dtype).eps / self.std
+        if bool((step > COARSEST).any()):
+            column = int(step.argmax())
+            mean, std = float(self.mean[column]), float(self.std[column])
+            raise ValueError(
+                f"inputs are {dtype}, which is too coarse for number {column} of a step, with mean {mean:.6g} and "
+                f"deviation {std:.3g}: give float64"
+            )
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        scale = dict(self.named_buffers())
+        super()._apply(fn, recurse)
+        for name, buffer in self.named_buffers():
+            setattr(self, name, scale[name].to(buffer.device))
+        return self
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
+        # Checkpoints of earlier versions have no scale: the present one stays.
+        for name, buffer in self.named_buffers():
+            state_dict.setdefault(prefix + name, buffer)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+
+def described_scales(description: Mapping[str, Any]) -> dict[str, Scale | None]:
+    """Return the arguments ``input_scale`` and ``target_scale`` of a described model, whose numbers are loaded."""
+    dims = {"input": description["input_dim"], "target": description["num_classes"]}
+    return {
+        f"{name}_scale": Scale((0.0,) * dim, (1.0,) * dim) if description.get(f"has_{name}_scale") else None
+        for name, dim in dims.items()
+    }
 
 
 class RunningNorm(nn.Module):

@@ -24,6 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recollect.agents.config import SequenceClassifierConfig
+from recollect.agents.normalization import Standardization, described_scales
 from recollect.agents.registry import REGISTRY
 from recollect.agents.saved_model import SavedModel
 from recollect.agents.tokens import require_tokens
@@ -31,7 +32,7 @@ from recollect.config import from_json, require, to_json
 from recollect.encoders.config import EncoderConfig
 from recollect.encoders.contract import Encoding, require_rows
 from recollect.layers.positions import resize_grid, sinusoid
-from recollect.tasks.streams.contract import Batch
+from recollect.tasks.streams.contract import Batch, Scale
 
 SIZES = ("vocabulary", "input_dim", "num_classes", "length", "parts")  # entries of a task's spec that determine a model
 
@@ -45,9 +46,13 @@ class SequenceClassifier(SavedModel):
         encoder: EncoderConfig,
         *,
         restores: bool,
+        input_scale: Scale | None = None,
+        target_scale: Scale | None = None,
         **task: Any,
     ) -> None:
         super().__init__()
+        self.input_norm = None if input_scale is None else Standardization(input_scale)
+        self.target_norm = None if target_scale is None else Standardization(target_scale)
         self.config, self.encoder_config, self.restores, self.task = config, encoder, restores, task
         self.vocabulary: int | None = task["vocabulary"]
         self.parts: int = task["parts"]
@@ -83,12 +88,13 @@ class SequenceClassifier(SavedModel):
         self.restore = nn.Linear(out, self.vocabulary) if restores and self.vocabulary is not None else None
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, inputs: Tensor, padding: Tensor | None = None) -> Tensor:
-        """Return logits ``[b, classes]`` of every row.
+    def forward(self, inputs: Tensor, padding: Tensor | None = None, *, standardized: bool = False) -> Tensor:
+        """Return logits, or values in the units of the training data, ``[b, classes]`` of every row.
 
         Args:
-            inputs: tokens, long ``[b, t]``, or floats ``[b, t, input_dim]``.
+            inputs: tokens, long ``[b, t]``, or raw floats ``[b, t, input_dim]``.
             padding: bool ``[b, t]``, True where there is nothing; None: no padding.
+            standardized: return values in standard deviations from their mean, as losses need them.
 
         Raises:
             ValueError: see :meth:`check`.
@@ -101,7 +107,8 @@ class SequenceClassifier(SavedModel):
         if self.parts == 2:
             one, two = rows.unflatten(0, (-1, 2)).unbind(1)
             rows = torch.cat((one, two, one * two, one - two), -1)
-        return self.head(rows)
+        answers = self.head(rows)
+        return answers if standardized or self.target_norm is None else self.target_norm.invert(answers)
 
     def encode(self, inputs: Tensor, padding: Tensor | None = None) -> tuple[Encoding, Tensor | None]:
         """Encode every part of every row, ``[b * parts, t / parts]`` steps; return the encoding and its padding."""
@@ -115,7 +122,9 @@ class SequenceClassifier(SavedModel):
         return self._encode_in_groups(self.dropout(self._embed(inputs)), padding), padding
 
     def _embed(self, inputs: Tensor) -> Tensor:
-        """Return embeddings with their positions."""
+        """Return embeddings of raw inputs, with their positions."""
+        if self.input_norm is not None:
+            inputs = self.input_norm(inputs, self.head[0].weight.dtype)
         x = self.embedding(inputs)
         if self.config.positions == "none":
             return x
@@ -151,9 +160,13 @@ class SequenceClassifier(SavedModel):
         )
 
     def answer(self, batch: Batch) -> Tensor:
-        """Return the row's logits at each of its steps, in the form of a sequence model: ``[b, t, classes]``."""
-        logits = self(batch.inputs, batch.padding)
+        """Return the row's standardised answer at each of its steps, as a sequence model does: ``[b, t, classes]``."""
+        logits = self(batch.inputs, batch.padding, standardized=True)
         return logits[:, None].expand(-1, batch.inputs.shape[1], -1)
+
+    def standardize_targets(self, targets: Tensor) -> Tensor:
+        """Return values ``[..., k]`` in standard deviations from the mean; classes as they are."""
+        return targets if self.target_norm is None else self.target_norm(targets, self.head[0].weight.dtype)
 
     def restored(self, inputs: Tensor, hidden: Tensor, padding: Tensor | None) -> Tensor:
         """Return logits of masked tokens, ``[b, t, vocabulary]``.
@@ -198,6 +211,8 @@ class SequenceClassifier(SavedModel):
         # The embedding's error would not name the token, and the mask is one more than the vocabulary.
         if self.vocabulary is not None and not torch.compiler.is_compiling():
             require_tokens(inputs, self.vocabulary)
+        elif self.input_norm is not None:
+            self.input_norm.require_precision(inputs.dtype)
 
     def _check_patches(self, length: int) -> None:
         """Raise ``ValueError`` unless rows of this length fit positions and encoder."""
@@ -217,6 +232,8 @@ class SequenceClassifier(SavedModel):
             "encoder": to_json(self.encoder_config, REGISTRY),
             "restores": self.restores,
             **self.task,
+            "has_input_scale": self.input_norm is not None,
+            "has_target_scale": self.target_norm is not None,
         }
 
     @classmethod
@@ -226,5 +243,6 @@ class SequenceClassifier(SavedModel):
             from_json(description["agent"], SequenceClassifierConfig, REGISTRY, trust=trust),
             from_json(description["encoder"], EncoderConfig, REGISTRY, trust=trust),
             restores=description["restores"],
+            **described_scales(description),
             **{name: description[name] for name in SIZES},
         )

@@ -1,13 +1,15 @@
 """Sequence model around any memory core: tokens or float vectors in, one answer at every step out.
 
-    e_t = embedding[token_t]   or   W_in x_t                     [b, t, d]
+    e_t = embedding[token_t]   or   W_in (x_t - mean) / std      [b, t, d]
     u_t = e_t   or, for cores that read n tokens a step,   reshape(W_tok e_t + b_tok, n x d)
     y_t, state = core(u_t, state, is_first)                      [b, t, d_out] or [b, t, r, d_out]
     logits_t = readout(LN(mean_r y_t))                           [b, t, classes]
 
-A readout may also point at the newest items (``pointer.py``). The model follows the contract of the cores: state in,
-state out, ``is_first`` the only reset signal, and a stream (:meth:`SequenceModel.stream`) with the same numbers. With
-``given_memory`` it answers questions about an external memory instead, whole rows at a time (``external_memory.py``).
+Raw numbers go in, and values come out in the units of the training data: its mean and deviation are buffers of the
+model, where the task gives them. A readout may also point at the newest items (``pointer.py``). The model follows the
+contract of the cores: state in, state out, ``is_first`` the only reset signal, and a stream
+(:meth:`SequenceModel.stream`) with the same numbers. With ``given_memory`` it answers questions about an external
+memory instead, whole rows at a time (``external_memory.py``).
 """
 
 from collections.abc import Mapping
@@ -20,6 +22,7 @@ from torch import Tensor, nn
 
 from recollect.agents import external_memory
 from recollect.agents.config import SequenceModelConfig
+from recollect.agents.normalization import Standardization, described_scales
 from recollect.agents.pointer import PointerState, newest, point
 from recollect.agents.registry import REGISTRY
 from recollect.agents.saved_model import SavedModel
@@ -32,6 +35,7 @@ from recollect.cores.stream_memory import RowNames
 from recollect.cores.tlb import TemporalLatentBottleneck
 from recollect.layers.feedforward import FeedForward
 from recollect.layers.rings import Rows
+from recollect.tasks.streams.contract import Scale
 
 
 class SequenceModel(SavedModel):
@@ -45,6 +49,8 @@ class SequenceModel(SavedModel):
         num_classes: int,
         vocabulary: int | None = None,
         input_dim: int | None = None,
+        input_scale: Scale | None = None,
+        target_scale: Scale | None = None,
     ) -> None:
         super().__init__()
         if (vocabulary is None) == (input_dim is None):
@@ -56,6 +62,8 @@ class SequenceModel(SavedModel):
         self.input_dim = input_dim
         self.num_classes = num_classes
         width = config.embedding_dim
+        self.input_norm = None if input_scale is None else Standardization(input_scale)
+        self.target_norm = None if target_scale is None else Standardization(target_scale)
         few = config.norm_inputs and (input_dim is None or input_dim < 2)
         require(not few, "norm_inputs", True, f"input_dim={input_dim}: only several numbers have a mean and a variance")
         self.norm_inputs = (
@@ -93,23 +101,34 @@ class SequenceModel(SavedModel):
         return PointerState(state, self.core.zeros(batch_size, self.num_classes - 1, self.config.embedding_dim))
 
     def forward(
-        self, inputs: Tensor, state: Any, is_first: Tensor, padding: Tensor | None = None
+        self,
+        inputs: Tensor,
+        state: Any,
+        is_first: Tensor,
+        padding: Tensor | None = None,
+        *,
+        standardized: bool = False,
     ) -> tuple[Tensor, Any]:
-        """Return logits ``[b, t, classes]`` at every step, and the new state.
+        """Return logits, or values in the units of the training data, ``[b, t, classes]``, and the new state.
 
-        With ``given_memory`` all steps of a question have its logits, those of the memory are zeros, and the state is
-        unchanged.
+        With ``given_memory`` all steps of a question have its answer, those of the memory are meaningless, and the
+        state is unchanged.
 
         Args:
-            inputs: tokens, long ``[b, t]``, or floats ``[b, t, input_dim]``.
+            inputs: tokens, long ``[b, t]``, or raw floats ``[b, t, input_dim]``.
             state: from :meth:`initial_state` or an earlier call.
             is_first: bool ``[b, t]``; True resets the row's memory before that step.
             padding: bool ``[b, t]``: steps that only fill a row up, excluded where whole rows are read; a causal core
                 needs no mask, because padding comes last. None: no padding.
+            standardized: return values in standard deviations from their mean, as losses need them.
 
         Raises:
             ValueError: inputs of the wrong rank, width or dtype, or a token outside the vocabulary.
         """
+        answers, state = self._answer(inputs, state, is_first, padding)
+        return (answers if standardized or self.target_norm is None else self.target_norm.invert(answers)), state
+
+    def _answer(self, inputs: Tensor, state: Any, is_first: Tensor, padding: Tensor | None) -> tuple[Tensor, Any]:
         if not torch.compiler.is_compiling():
             self.check(inputs, time=True)
         items = self.embed(inputs)
@@ -150,8 +169,14 @@ class SequenceModel(SavedModel):
         logits = answers.repeat_interleave(length, 1)
         return torch.cat((logits.new_zeros(len(logits), start, self.num_classes), logits), 1)
 
+    def standardize_targets(self, targets: Tensor) -> Tensor:
+        """Return values ``[..., k]`` in standard deviations from the mean; classes as they are."""
+        return targets if self.target_norm is None else self.target_norm(targets, self.norm.weight.dtype)
+
     def embed(self, inputs: Tensor) -> Tensor:
-        """Embed inputs: ``[b, ...] -> [b, ..., embedding_dim]``."""
+        """Embed raw inputs: ``[b, ...] -> [b, ..., embedding_dim]``."""
+        if self.input_norm is not None:
+            inputs = self.input_norm(inputs, self.norm.weight.dtype)
         return self.encoder(self.norm_inputs(inputs))
 
     def expand(self, items: Tensor) -> Tensor:
@@ -187,6 +212,13 @@ class SequenceModel(SavedModel):
             )
         if self.vocabulary is not None:
             require_tokens(inputs, self.vocabulary)
+        elif self.input_norm is not None:
+            self.input_norm.require_precision(inputs.dtype)
+        elif inputs.dtype == torch.float64 != self.norm.weight.dtype:
+            raise ValueError(
+                f"inputs are float64; this model computes in {self.norm.weight.dtype} and has no scale of its inputs: "
+                "convert them, or build it with the task's input_scale"
+            )
 
     def describe(self) -> dict[str, Any]:
         """Return everything but the weights, as JSON data."""
@@ -196,6 +228,8 @@ class SequenceModel(SavedModel):
             "num_classes": self.num_classes,
             "vocabulary": self.vocabulary,
             "input_dim": self.input_dim,
+            "has_input_scale": self.input_norm is not None,
+            "has_target_scale": self.target_norm is not None,
         }
 
     @classmethod
@@ -207,6 +241,7 @@ class SequenceModel(SavedModel):
             num_classes=description["num_classes"],
             vocabulary=description["vocabulary"],
             input_dim=description["input_dim"],
+            **described_scales(description),
         )
 
 
@@ -280,10 +315,11 @@ class SequenceStream(ModelStream):
     def step(self, inputs: Numbers, is_first: First = None) -> np.ndarray: ...
 
     def step(self, inputs: Tensor | Numbers, is_first: First = None) -> Tensor | np.ndarray:
-        """Return logits ``[b, classes]`` of one step: a tensor for a tensor, else a NumPy array.
+        """Return logits, or values in the units of the training data, ``[b, classes]``: a NumPy array unless given a
+        tensor.
 
         Args:
-            inputs: tokens ``[b]`` or floats ``[b, input_dim]``: a tensor, a NumPy array or a list.
+            inputs: tokens ``[b]`` or raw floats ``[b, input_dim]``: a tensor, a NumPy array or a list.
             is_first: bool ``[b]``, or one bool for all rows; True resets that row before the step. None: no reset.
         """
         return self._step(inputs, is_first, None)
@@ -295,7 +331,7 @@ class SequenceStream(ModelStream):
     def step_rows(self, inputs: Numbers, rows: RowNames, is_first: First = None) -> np.ndarray: ...
 
     def step_rows(self, inputs: Tensor | Numbers, rows: RowNames, is_first: First = None) -> Tensor | np.ndarray:
-        """Return logits ``[r, classes]`` of one step of some rows; the others do not move.
+        """Return what :meth:`step` does, ``[r, classes]``, of one step of some rows; the others do not move.
 
         Args:
             inputs: of these rows, in the order of ``rows``, as :meth:`step` takes them.
@@ -309,14 +345,18 @@ class SequenceStream(ModelStream):
 
     @torch.no_grad()
     def _step(self, inputs: Tensor | Numbers, is_first: First, rows: Rows | None) -> Any:
+        model = self.model
         if not isinstance(inputs, Tensor):
-            floats = self.model.vocabulary is None
-            return to_array(self._step(to_tensor(inputs, self.like, floats=floats), is_first, rows))
-        self.model.check(inputs, time=False)
-        items = self.model.embed(inputs)
-        answer = self.model.decode(self.step_core(self.model.expand(items), rows, is_first))
+            norm = model.input_norm
+            if norm is not None and isinstance(inputs, np.ndarray) and inputs.dtype.kind == "f":
+                norm.require_precision(getattr(torch, inputs.dtype.name, torch.float64))
+            like = self.like if norm is None else norm.mean
+            return to_array(self._step(to_tensor(inputs, like, floats=model.vocabulary is None), is_first, rows))
+        model.check(inputs, time=False)
+        items = model.embed(inputs)
+        answer = model.decode(self.step_core(model.expand(items), rows, is_first))
         if self.recent is None:
-            return answer
+            return answer if model.target_norm is None else model.target_norm.invert(answer)
         cleared = torch.as_tensor(False if is_first is None else is_first, device=items.device).expand(len(items))
         recent = self.recent if rows is None else self.recent[rows.index]
         choices, recent = newest(items[:, None], recent, cleared[:, None])

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from recollect.agents.normalization import Standardization
 from recollect.agents.sequence_model import SequenceModel
 from recollect.config import require
 from recollect.evaluation.confidence_interval import confidence_interval
@@ -82,7 +83,7 @@ def evaluate(
         cuts = []
         for begin in range(0, batch.inputs.shape[1], unroll or batch.inputs.shape[1]):
             part = batch.steps(begin, begin + (unroll or batch.inputs.shape[1]))
-            logits, state = model(part.inputs, state, part.is_first, part.padding)
+            logits, state = model(part.inputs, state, part.is_first, part.padding, standardized=True)
             cuts.append(logits.float())
         return torch.cat(cuts, 1)
 
@@ -102,6 +103,8 @@ def score_answers(
 ) -> Evaluation:
     """Score the function ``answer``, which maps a batch on the model's device to ``[b, t, k]``; see :func:`evaluate`.
 
+    Values are in standard deviations of the model's own training data, where it has a ``target_norm``.
+
     Raises:
         ValueError: fewer than one row, or no row has a question.
     """
@@ -109,6 +112,7 @@ def score_answers(
     device = next(model.parameters()).device
     generator = torch.Generator().manual_seed(seed)
     right, asked, losses, values = [], [], [], False
+    compared = _TargetScale(model, task)
     count = ProgressReporter(num_rows, "rows")
     with eval_mode(model):
         for drawn in task.batches(num_rows, batch_size, generator):
@@ -116,11 +120,11 @@ def score_answers(
             batch = drawn.to(device)
             with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
                 logits = answer(batch)
-            logits = logits.float()
-            right.append(answer_score(logits, batch.targets, batch.score_mask).double().sum(1))
+            logits, targets = compared(logits.float(), batch.targets)
+            right.append(answer_score(logits, targets, batch.score_mask).double().sum(1))
             asked.append(batch.score_mask.sum(1))
-            values = batch.targets.is_floating_point()
-            losses.append(answer_loss(logits, batch.targets, batch.score_mask) * batch.score_mask.sum())
+            values = targets.is_floating_point()
+            losses.append(answer_loss(logits, targets, batch.score_mask) * batch.score_mask.sum())
     require_questions(any(bool(row.any()) for row in asked), task, sum(map(len, asked)))
     n_right, n_asked = torch.cat(right).cpu().numpy(), torch.cat(asked).cpu().numpy()
     low, high = confidence_interval(n_right, n_asked)
@@ -134,6 +138,28 @@ def score_answers(
         correct=(n_right if values else n_right.astype(int)).tolist(),
         asked=n_asked.tolist(),
     )
+
+
+class _TargetScale:
+    """Answers and targets in standard deviations of the task's values, which loss and score are defined by.
+
+    The model may have been trained on values of another scale than those of the task that scores it.
+    """
+
+    def __init__(self, model: nn.Module, task: StreamTask) -> None:
+        self.own: Standardization | None = getattr(model, "target_norm", None)
+        scale = task.spec.target_scale
+        self.task = None if scale is None else Standardization(scale).to(next(model.parameters()).device)
+
+    def __call__(self, answers: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        if self.own is None and self.task is None:
+            return answers, targets
+        if self.own is None:
+            assert self.task is not None
+            return self.task(answers, torch.float32), self.task(targets, torch.float32)
+        # 1 where the scales are equal, so that the numbers are exactly those of training
+        factor = self.own.std / (1.0 if self.task is None else self.task.std)
+        return answers * factor.float(), self.own(targets, torch.float32) * factor.float()
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from recollect.agents.actor_critic import is_target_head, without_target_heads
+from recollect.agents.normalization import Standardization
 from recollect.runs.run_directory import RunRecord
 from recollect.training.saved_run import load_checkpoint
 from recollect.training.training_aids import all_training_aids
@@ -66,13 +67,16 @@ def fit_weights(start: Start, agent: nn.Module) -> Start:
     """Return the weights of another run for an agent with the same names and shapes.
 
     Heads that only training targets read may differ: those of the other run are dropped, those of the agent are kept.
+    So are the scales of its data.
 
     Raises:
         ValueError: the weights do not fit; names the differences and the remedy.
     """
     own = {name: tensor.detach().clone() for name, tensor in agent.state_dict().items() if is_target_head(name)}
     heads = {name: start.weights.get(name, tensor) for name, tensor in own.items()}
-    weights = heads | without_target_heads(start.weights)
+    norms = [name for name, module in agent.named_modules() if isinstance(module, Standardization)]
+    scales = {f"{name}.{part}": tensor for name in norms for part, tensor in agent.get_submodule(name).named_buffers()}
+    weights = heads | without_target_heads(start.weights) | scales
     ours = {name: tuple(tensor.shape) for name, tensor in agent.state_dict().items()}
     # Modules may drop names of earlier versions when they load; none of these is a name of the agent's own.
     former = {name: tensor for name, tensor in weights.items() if name not in ours}

@@ -8,9 +8,10 @@
     regression       numbers, per row or step   their values, at the last step or at every step
     next-step        none                       the next input, at every step but the last
 
-Classes may be any integers or text. Numbers, in inputs and targets, are standardized to mean 0 and variance 1 by the
-training part. The score of numbers is 1 - (mean squared error) / (variance in the training part): 1 is perfect, and
-always answering the mean gives about 0. (``standardize=False`` leaves numbers and squared errors as they are.)
+Classes may be any integers or text. Numbers, in inputs and targets, stay in the units of the file, in float64; their
+mean and deviation in the training part are in the spec, and the models that are trained here standardize by them. The
+score of numbers is 1 - (mean squared error) / (variance in the training part): 1 is perfect, and always answering the
+mean gives about 0. (``standardize=False`` gives float32 numbers, models without a scale, and plain squared errors.)
 ``chance`` of numbers is the score of that mean; of classes it is the share of the most frequent one.
 
 Training draws rows of its part with replacement. Evaluations during a run read the validation part once, the
@@ -28,7 +29,7 @@ from typing import Any, Literal
 
 from recollect.config import require, require_one_of
 from recollect.lazy import np, torch
-from recollect.tasks.streams.contract import Batch, DatasetTask, Part, TaskSpec, single_episode_batch
+from recollect.tasks.streams.contract import Batch, DatasetTask, Part, Scale, TaskSpec, single_episode_batch
 from recollect.tasks.streams.tables import SEQUENCE, TARGET, Rows, read_rows
 
 PARTS = ("train", "validation", "test")
@@ -55,7 +56,7 @@ class Arrays(DatasetTask):
     class_weights: Literal["none", "balanced"] = "none"
     """Weights of the classes in the loss: equal, or larger for rarer ones, so that all classes count the same."""
     standardize: bool = True
-    """Standardize numbers to mean 0 and variance 1; else they stay, and their score is 1 - (mean squared error)."""
+    """Let models standardize numbers to mean 0 and variance 1; else the score is 1 - (mean squared error)."""
     inputs_are: Literal["auto", "tokens", "numbers"] = "auto"
     """Meaning of integers [rows, steps]; auto reads small ones that are not negative as tokens."""
     sequence: str = SEQUENCE
@@ -84,6 +85,8 @@ class Arrays(DatasetTask):
             length=data.inputs.shape[1],
             chance=data.chance,
             class_weights=data.class_weights if self.class_weights == "balanced" else None,
+            input_scale=data.input_scale,
+            target_scale=data.target_scale,
         )
 
     @property
@@ -92,13 +95,15 @@ class Arrays(DatasetTask):
         return self._data.class_names
 
     def model_names(self) -> Mapping[str, Any]:
-        """Return the names of the classes."""
-        return {"class_names": self.class_names}
-
-    def in_units(self, answers: torch.Tensor) -> torch.Tensor:
-        """Convert a model's values ``[..., k]`` to the units of the file."""
-        mean, std = (torch.as_tensor(number, dtype=answers.dtype) for number in self._data.target_scale)
-        return answers * std.to(answers.device) + mean.to(answers.device)
+        """Return the names of classes and of the file's columns."""
+        data, named = self._data, {}
+        if data.input_scale or data.target_scale:
+            named["units"] = f"raw numbers, as in {Path(self.path).name}"
+        return named | {
+            "class_names": data.class_names,
+            "input_names": data.input_names,
+            "output_names": data.output_names,
+        }
 
     def make_batch(self, rows: torch.Tensor) -> Batch:
         """Make a batch of the rows with these numbers."""
@@ -126,7 +131,7 @@ class Arrays(DatasetTask):
 class Data:
     """Contents of a file: n rows, padded to t steps."""
 
-    inputs: torch.Tensor  # tokens [n, t] or floats [n, t, d]
+    inputs: torch.Tensor  # tokens [n, t] or floats [n, t, d], the mean behind the end of a row
     targets: torch.Tensor  # classes, long [n, t], or values, float [n, t, k]
     asked: torch.Tensor  # bool [n, t]
     lengths: torch.Tensor  # long [n]: steps of each row
@@ -136,7 +141,10 @@ class Data:
     chance: float
     class_names: tuple[str, ...] = ()
     class_weights: tuple[float, ...] | None = None
-    target_scale: tuple[np.ndarray, np.ndarray]  # mean and deviation of the values in the file
+    input_scale: Scale | None = None
+    target_scale: Scale | None = None
+    input_names: tuple[str, ...] = ()
+    output_names: tuple[str, ...] = ()
 
 
 @lru_cache(maxsize=4)
@@ -149,7 +157,7 @@ def _load(task: Arrays, changed: float) -> Data:
     is_step = np.arange(steps) < rows.lengths[:, None]  # n t
     in_train = np.zeros((count, 1), bool)
     in_train[parts["train"].numpy()] = True
-    inputs, vocabulary, scale = _read_inputs(task, rows, is_step, is_step & in_train)
+    inputs, vocabulary, input_scale = _read_inputs(task, rows, is_step, is_step & in_train)
     goal = _goal(task, rows)
     if rows.asked is not None and (goal == "next-step" or rows.targets is None or rows.targets.ndim == 1):
         raise ValueError(
@@ -157,15 +165,17 @@ def _load(task: Arrays, changed: float) -> Data:
             "asked out, or give targets [rows, steps]"
         )
     names: tuple[str, ...] = ()
+    scale = None
     if goal == "next-step":
         asked = is_step & (np.arange(steps) + 1 < rows.lengths[:, None])
-        answers, are_numbers = np.roll(inputs, -1, 1), vocabulary is None
+        answers, scale, are_numbers = np.roll(inputs, -1, 1), input_scale, vocabulary is None
     else:
         answers, asked = _spread_targets(rows, is_step)
         _require_answers(task, answers, asked)
-        are_numbers, scale = goal == "regression", (np.zeros(1), np.ones(1))
+        are_numbers = goal == "regression"
         if are_numbers:
-            answers, scale = _standardize(_to_numbers(task, answers), asked & in_train, task.standardize)
+            answers = _to_numbers(task, answers)
+            scale = _scale(answers, asked & in_train) if task.standardize else None
         else:
             answers, names = _to_classes(answers, asked)
             if len(names) == 1:
@@ -173,10 +183,12 @@ def _load(task: Arrays, changed: float) -> Data:
                     f"{task.path}: every answer is {names[0]!r}: there is nothing to learn; give two or more"
                 )
     common = {"inputs": torch.from_numpy(inputs), "asked": torch.from_numpy(asked), "parts": parts}
-    common |= {"lengths": torch.from_numpy(rows.lengths.astype(np.int64))}
-    common |= {"vocabulary": vocabulary, "target_scale": scale}
+    common |= {"lengths": torch.from_numpy(rows.lengths.astype(np.int64)), "vocabulary": vocabulary}
+    common |= {"input_scale": input_scale, "target_scale": scale, "input_names": rows.input_names}
+    common |= {"output_names": rows.input_names if goal == "next-step" else rows.target_names}
     if are_numbers:
-        values = np.where(asked[..., None], answers, 0).astype(np.float32)
+        values = np.where(asked[..., None], answers, 0.0 if scale is None else scale.mean)
+        values = values.astype(np.float32 if scale is None else np.float64)
         variance = float(values[asked & in_train].var(0, dtype=np.float64).mean())
         chance = 0.0 if task.standardize else 1 - variance
         return Data(**common, targets=torch.from_numpy(values), outputs=values.shape[-1], chance=chance)
@@ -224,21 +236,25 @@ def _goal(task: Arrays, rows: Rows) -> str:
 
 def _read_inputs(
     task: Arrays, rows: Rows, is_step: np.ndarray, counted: np.ndarray
-) -> tuple[np.ndarray, int | None, tuple[np.ndarray, np.ndarray]]:
-    """Return inputs, their vocabulary where they are tokens, and the mean and deviation that they were scaled by."""
+) -> tuple[np.ndarray, int | None, Scale | None]:
+    """Return inputs, and their vocabulary where they are tokens, or their scale where they are standardized."""
     inputs = rows.inputs
     are_integers = inputs.ndim == 2 and inputs.dtype.kind in "iu"
     small = are_integers and inputs.min() >= 0 and inputs.max() < MOST_TOKENS
     if task.inputs_are == "tokens" and not small:
         raise ValueError(f"inputs_are='tokens': inputs are {inputs.dtype} {list(inputs.shape)}, not integers from 0 on")
     if small and task.inputs_are != "numbers":
-        return inputs.astype(np.int64), int(inputs.max()) + 1, (np.zeros(1), np.ones(1))
+        return inputs.astype(np.int64), int(inputs.max()) + 1, None
     values = (inputs[..., None] if inputs.ndim == 2 else inputs).astype(np.float64)
     _require_finite(task, values, is_step)  # before the mean, which one NaN would spoil
-    scaled, scale = _standardize(values, counted, task.standardize)
-    scaled = np.where(is_step[..., None], scaled, 0).astype(np.float32)
-    _require_finite(task, scaled, is_step)  # float32 may overflow
-    return scaled, None, scale
+    scale = _scale(values, counted) if task.standardize else None
+    if scale is None:
+        values = np.where(is_step[..., None], values, 0).astype(np.float32)
+        _require_finite(task, values, is_step)  # float32 may overflow
+        return values, None, None
+    with np.errstate(over="ignore"):
+        _require_finite(task, ((values - scale.mean) / scale.std).astype(np.float32), is_step)  # as models compute
+    return np.where(is_step[..., None], values, scale.mean), None, scale
 
 
 def _require_finite(task: Arrays, values: np.ndarray, is_step: np.ndarray) -> None:
@@ -248,15 +264,13 @@ def _require_finite(task: Arrays, values: np.ndarray, is_step: np.ndarray) -> No
         raise ValueError(f"{task.path}: inputs of row {row} at step {step} are not finite: fill or drop them")
 
 
-def _standardize(
-    values: np.ndarray, counted: np.ndarray, standardize: bool
-) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
-    """Scale ``[n, t, k]`` to mean 0 and variance 1 where ``counted [n, t]``; constant columns are only shifted."""
+def _scale(values: np.ndarray, counted: np.ndarray) -> Scale:
+    """Return mean and deviation of ``[n, t, k]`` where ``counted [n, t]``; constant columns have a deviation of 1."""
     mean, std = np.zeros(values.shape[-1]), np.ones(values.shape[-1])
-    if standardize and counted.any():
+    if counted.any():
         mean, std = values[counted].mean(0), values[counted].std(0)
         std = np.where(std > 0, std, 1.0)
-    return (values - mean) / std, (mean, std)
+    return Scale(tuple(mean.tolist()), tuple(std.tolist()))
 
 
 def _spread_targets(rows: Rows, is_step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

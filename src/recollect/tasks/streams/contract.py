@@ -20,6 +20,13 @@ from recollect.lazy import torch
 Part = Literal["train", "validation", "test"]
 
 
+class Scale(NamedTuple):
+    """Mean and standard deviation of every number of a step, in the training data."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class TaskSpec:
     """Sizes, chance and memory requirements of a task."""
@@ -44,6 +51,10 @@ class TaskSpec:
     """Most bits that must be remembered for future answers; NaN when unknown."""
     class_weights: tuple[float, ...] | None = None
     """Weight of each class in the loss; None weighs all alike."""
+    input_scale: Scale | None = None
+    """Scale by which a model standardises float inputs, which are then float64; None: inputs are used as they are."""
+    target_scale: Scale | None = None
+    """Scale by which a model standardises values that it answers; loss and score are of standardised values."""
     parts: int = 1
     """Sequences of equal length side by side in a row, which one answer compares; for models that read whole rows."""
     given_memory: bool = False
@@ -54,7 +65,8 @@ class Batch(NamedTuple):
     """b independent rows of t steps."""
 
     inputs: torch.Tensor
-    """Tokens, long ``[b, t]``, or floats ``[b, t, d]``; of video tasks frames, uint8 ``[b, t, y, x, 3]``."""
+    """Tokens, long ``[b, t]``, or floats ``[b, t, d]`` in the units of the data; of video tasks frames, uint8
+    ``[b, t, y, x, 3]``."""
     is_first: torch.Tensor
     """bool ``[b, t]``: an episode starts at this step."""
     targets: torch.Tensor

@@ -48,6 +48,8 @@ class Rows(NamedTuple):
     lengths: np.ndarray  # long [n]: steps of each row
     split: np.ndarray | None  # text [n]: part that each row belongs to; None where the file has no split
     asked: np.ndarray | None  # bool [n, t]: steps at which an answer is wanted; None means all
+    input_names: tuple[str, ...] = ()  # columns of the d inputs; empty where they have no names
+    target_names: tuple[str, ...] = ()  # column of the target, if it is one number
 
 
 def read_rows(path: str, *, sequence: str, inputs: Sequence[str], target: str) -> Rows:
@@ -80,6 +82,18 @@ def read_rows(path: str, *, sequence: str, inputs: Sequence[str], target: str) -
         raise ValueError(f"{path} has no input column {', '.join(missing)}: it has {', '.join(columns)}")
     for name in (sequence, target):
         _require_filled(table, name)
+    rows = _from_table(table, names, sequence, target)
+    per_step = sequence in columns or any(_is_list(cell) for cell in columns[names[0]])
+    width = rows.inputs.shape[2] if rows.inputs.ndim == 3 else 1
+    several = rows.targets is None or rows.targets.ndim > 2
+    return rows._replace(
+        input_names=tuple(names) if per_step and width == len(names) else (),
+        target_names=() if several else (target,),
+    )
+
+
+def _from_table(table: Table, names: Sequence[str], sequence: str, target: str) -> Rows:
+    columns = table.columns
     if any(_is_list(cell) for cell in columns[names[0]]):
         return _from_lists(table, names, target)
     if sequence in columns:

@@ -39,8 +39,9 @@ class ClassificationTrainer(StreamTrainer[ClassificationConfig, SequenceClassifi
 
     def _answer(self, batch: Batch) -> tuple[Tensor, Tensor]:
         logits = self.model.answer(batch)
-        loss = answer_loss(logits, batch.targets, batch.loss_mask, self.class_weights)
-        return loss, mean_score(logits.detach(), batch.targets, batch.score_mask)
+        targets = self.model.standardize_targets(batch.targets)
+        loss = answer_loss(logits, targets, batch.loss_mask, self.class_weights)
+        return loss, mean_score(logits.detach(), targets, batch.score_mask)
 
     def _restore_tokens(self, batch: Batch) -> tuple[Tensor, Tensor]:
         draws = torch.rand(batch.inputs.shape, generator=self.generator).to(self.device)

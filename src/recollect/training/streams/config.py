@@ -61,9 +61,8 @@ class SupervisedConfig(StreamConfig):
     def build_agent(self) -> SequenceModel:
         """Make the model alone, with new weights, on the CPU."""
         spec = self.task.spec
-        return self.agent.build(
-            self.core, num_classes=spec.num_classes, vocabulary=spec.vocabulary, input_dim=spec.input_dim
-        )
+        names = ("num_classes", "vocabulary", "input_dim", "input_scale", "target_scale")
+        return self.agent.build(self.core, **{name: getattr(spec, name) for name in names})
 
     def build(self) -> Trainer:
         """Make the trainer."""

@@ -72,10 +72,11 @@ class SupervisedTrainer(StreamTrainer[SupervisedConfig, SequenceModel]):
         """Return loss and accuracy of the unroll."""
         unroll = self.unroll
         with self.autocast():
-            logits, state = self.model(unroll.inputs, self.state, unroll.is_first, unroll.padding)
+            logits, state = self.model(unroll.inputs, self.state, unroll.is_first, unroll.padding, standardized=True)
         self.state_after = detach(state)
-        loss = answer_loss(logits, unroll.targets, unroll.loss_mask, self.class_weights)
-        return loss, {"accuracy": mean_score(logits.detach(), unroll.targets, unroll.score_mask)}
+        targets = self.model.standardize_targets(unroll.targets)
+        loss = answer_loss(logits, targets, unroll.loss_mask, self.class_weights)
+        return loss, {"accuracy": mean_score(logits.detach(), targets, unroll.score_mask)}
 
     def _record_score(self, curriculum: Curriculum[Any], asked: int, accuracy: float) -> None:
         """Record the score of the rows when they end, once for all of their unrolls."""
