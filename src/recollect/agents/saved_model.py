@@ -187,12 +187,12 @@ def _require_format(version: Any, path: Path) -> None:
 
 def _build(cls: type[SavedModel], description: Mapping[str, Any], source: Path, path: Path, trust: bool) -> Any:
     """Return a model with the weights in a folder; ``path`` is the file that described it."""
-    shapes = _read_shapes(source / WEIGHTS)
-    limit = 4 * (source / WEIGHTS).stat().st_size + SPARE_BYTES, 4 * len(shapes) + SPARE_TENSORS
+    weights = source / WEIGHTS
+    limit = 4 * _count_tensors(weights) + SPARE_TENSORS, 4 * weights.stat().st_size + SPARE_BYTES
     with _file_errors(path, source / SPEC if path.name == CONFIG else path), _size_limit(*limit):
         _try_sizes(cls, description, trust)
         model = cls.from_description(description, trust=trust)
-    _load_weights(model, source / WEIGHTS, shapes)
+    _load_weights(model, weights)
     return model
 
 
@@ -207,28 +207,32 @@ def _try_sizes(cls: type[SavedModel], description: Mapping[str, Any], trust: boo
         pass
 
 
-def _read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+def _count_tensors(path: Path) -> int:
     if not path.is_file():
         raise ValueError(f"{path} does not exist: {REMEDY}")
     with _file_errors(path), safetensors.safe_open(str(path), "pt") as file:
-        return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+        return len(file.keys())
 
 
-def _load_weights(model: SavedModel, path: Path, theirs: Mapping[str, tuple[int, ...]]) -> None:
+def _load_weights(model: SavedModel, path: Path) -> None:
     own = model.state_dict(keep_vars=True)
+    with _file_errors(path):
+        tensors = safetensors.torch.load_file(path)
+        # Modules drop names of earlier versions when they load; what is left is unknown.
+        unknown = model.load_state_dict({n: x for n, x in tensors.items() if n not in own}, strict=False)[1]
+    tensors = {name: tensor for name, tensor in tensors.items() if name in own}
     # Earlier versions wrote a tensor with two names under one of them.
-    written = {id(own[name]) for name in theirs if name in own}
+    written = {id(own[name]) for name in tensors}
     wrong = [
-        *(f"{name} is missing" for name in own if name not in theirs and id(own[name]) not in written),
-        *(f"{name} is not part of the model" for name in theirs if name not in own),
-        *(f"{name} has shape {list(theirs[name])}, not {list(own[name].shape)}"
-          for name in own if name in theirs and theirs[name] != tuple(own[name].shape)),
+        *(f"{name} is missing" for name in own if name not in tensors and id(own[name]) not in written),
+        *(f"{name} is not part of the model" for name in unknown),
+        *(f"{name} has shape {list(tensor.shape)}, not {list(own[name].shape)}"
+          for name, tensor in tensors.items() if tensor.shape != own[name].shape),
     ]  # fmt: skip
     if wrong:
         more = f", and {len(wrong) - 2} more" if len(wrong) > 2 else ""
         raise ValueError(f"{path} does not fit the files beside it ({'; '.join(wrong[:2])}{more}): {REMEDY}")
     with _file_errors(path):
-        tensors = safetensors.torch.load_file(path)
         model.load_state_dict(tensors, strict=False)
     for name, tensor in tensors.items():
         if not torch.equal(own[name].detach(), tensor.to(own[name].dtype)) and not tensor.isnan().any():
@@ -256,7 +260,7 @@ class _TooLargeError(ValueError):
 
 
 @contextmanager
-def _size_limit(most_bytes: int, most_tensors: int) -> Iterator[None]:
+def _size_limit(most_tensors: int, most_bytes: int) -> Iterator[None]:
     """Raise ``ValueError`` in a block as soon as the modules that it makes are larger than that."""
     size = count = 0
 
