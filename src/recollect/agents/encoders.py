@@ -38,6 +38,7 @@ from recollect.agents.spaces import LARGEST_GRID, is_image, parts, symbols
 from recollect.config import require
 from recollect.ops.linear import Linear
 from recollect.ops.table_sums import table_sums
+from recollect.ops.torch_internals import is_traced
 
 MOST_SYMBOLS = 1 << 16  # integers of a wider range are encoded as numbers
 
@@ -361,20 +362,36 @@ class WordLSTM(Encoder):
     def forward(self, observation: Tensor) -> Tensor:
         """``[n, words] -> [n, dim]``."""
         words = observation.long()
+        # is_traced comes before sizes: a comparison of sizes would become a guard on the batch in exported programs.
+        if is_traced() or words.device.type != "cpu" or len(words) == 1:  # counting would wait for the device
+            return self.read(words)
         if self.num_words == 1 and self.vocabulary < len(words):
             return F.embedding(words[:, 0], self.read(self.all_words))
-        if words.device.type != "cpu" or len(words) == 1:  # counting sentences would wait for the device
-            return self.read(words)
         different, which = words.unique(dim=0, return_inverse=True)
         return self.read(different).index_select(0, which)
 
     def read(self, words: Tensor) -> Tensor:
         """Encode sentences ``[s, words] -> [s, dim]``."""
-        outputs, _ = self.lstm(self.table(words))
+        embedded = self.table(words)
+        outputs = _unroll_lstm(self.lstm, embedded) if is_traced() else self.lstm(embedded)[0]
         position = torch.arange(1, self.num_words + 1, device=words.device)
         length = torch.where(words != 0, position, 0).amax(1)  # s
         last = (length - 1).clamp(min=0)[:, None, None].expand(-1, 1, self.dim)
         return torch.where(length[:, None] > 0, self.norm(outputs.gather(1, last)[:, 0]), 0.0)
+
+
+def _unroll_lstm(lstm: nn.LSTM, inputs: Tensor) -> Tensor:
+    """Return the outputs of a one-layer LSTM for ``[s, t, d]``; torch's own makes the number of rows a constant."""
+    input_weight, weight, input_bias, bias = lstm.all_weights[0]
+    gates = F.linear(inputs, input_weight, input_bias + bias)
+    hidden = cell = gates.new_zeros(gates.shape[0], lstm.hidden_size)
+    outputs = []
+    for step in gates.unbind(1):
+        i, f, g, o = (step + hidden @ weight.T).chunk(4, -1)
+        cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
+        hidden = o.sigmoid() * cell.tanh()
+        outputs.append(hidden)
+    return torch.stack(outputs, 1)
 
 
 class WordTokens(Encoder):

@@ -161,7 +161,7 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
     def _unroll_with_broken_steps(self, inputs: Tensor, state: StateT, is_first: Tensor) -> tuple[Tensor, StateT]:
         """Unroll with zeros for broken steps and initial states for broken states; their outputs are NaN."""
         finite = is_finite(inputs).flatten(2).all(-1)  # b t
-        floats = _float_leaves(state) or [inputs.new_zeros(len(inputs))]
+        floats = _float_leaves(state) or [inputs.new_zeros(inputs.shape[0])]
         broken = torch.stack([~leaf.isfinite()[..., None].flatten(1).all(1) for leaf in floats]).any(0)  # b
         lost = broken[:, None] & (is_first.long().cumsum(1) == 0)  # b t, steps that still read a broken state
         clean = torch.where(spread_rows(finite, inputs), inputs, 0.0)
@@ -284,7 +284,9 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
 
 
 def _float_leaves(state: Any) -> list[Tensor]:
-    return [leaf for leaf in leaves(state) if leaf.is_floating_point() or leaf.is_complex()]
+    """Return the leaves that may hold NaN; one without elements does not."""
+    floats = [leaf for leaf in leaves(state) if leaf.is_floating_point() or leaf.is_complex()]
+    return [leaf for leaf in floats if 0 not in leaf.shape[1:]]
 
 
 def _is_all_finite(inputs: Tensor, state: Any) -> bool:

@@ -107,8 +107,10 @@ class InstructedTransformer(MemoryCore[InstructedTransformerState]):
         x, slots = self._level().walk(x, state.slots, plan.marks)
         outputs = plan.gather_outputs(self.chunks.final_norm(x))
         unfinished = plan.position % k
-        last = words[plan.place[:, -1] // k, torch.arange(len(new), device=new.device)]
-        kept = torch.where((unfinished > 0)[:, None, None], last, torch.zeros_like(last))
+        kept = state.words
+        if m:
+            last = words[plan.place[:, -1] // k, torch.arange(len(new), device=new.device)]
+            kept = torch.where((unfinished > 0)[:, None, None], last, torch.zeros_like(last))
         cached = slide(state.inputs, new, unfinished)
         return outputs, InstructedTransformerState(slots, cached, kept, plan.position)
 
@@ -121,6 +123,8 @@ class InstructedTransformer(MemoryCore[InstructedTransformerState]):
             first: long ``[n, b]``, the sources of the first steps, as in :class:`ChunkPlan`.
         """
         b, t = instructions.shape[:2]
+        if not self.config.words:
+            return kept.new_zeros(len(first), b, 0, self.config.dim)
         cached = self.config.chunk_len - 1
         choices = torch.cat((kept[:, None], instructions, torch.zeros_like(kept)[:, None]), 1)  # b t+2 m d
         index = torch.where(first < cached, 0, first - cached + 1)

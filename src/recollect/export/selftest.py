@@ -1,0 +1,105 @@
+"""Recorded steps of a model, with resets, and their replay by an exported program."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from recollect.export.step import IS_FIRST, ModelStep
+from recollect.export.trace import Format
+from recollect.ops.torch_internals import load_compiled
+
+STEPS = 200
+ROWS = 3
+RESETS = 0.05  # share of steps that begin an episode
+MOST_BYTES = 4_000_000  # of inputs; a self-test of large frames has one row
+TOLERANCE = 1e-4
+"""Largest difference of an exported program, relative to the largest number of that output and step."""
+SAME_ACTIONS = 0.999
+"""Least share of equal whole numbers, which are actions: two almost equal logits may change places."""
+INPUT, OUTPUT = "inputs.", "outputs."
+
+Arrays = dict[str, np.ndarray]
+Run = Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
+"""A program: all inputs in order, all outputs in order."""
+
+
+class Agreement(NamedTuple):
+    """How a program's outputs compare with those of the model."""
+
+    worst: float
+    """Largest relative difference of a number."""
+    same: float
+    """Share of equal whole numbers; 1 without any."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether both are within their bounds."""
+        return self.worst <= TOLERANCE and self.same >= SAME_ACTIONS
+
+
+def record(step: ModelStep, *, steps: int = STEPS, rows: int | None = None, seed: int = 0) -> Arrays:
+    """Run a model and return ``inputs.NAME`` and ``outputs.NAME``, each ``[steps, rows, ...]``, without the state.
+
+    Inputs are random within their ranges, or the outputs of the step before; all rows begin with ``is_first``.
+    """
+    if rows is None:
+        size = sum(int(np.prod(port.shape)) * port.dtype.itemsize for port in step.form.inputs) * steps
+        rows = max(1, min(ROWS, MOST_BYTES // max(size, 1)))
+    generator, number = torch.Generator().manual_seed(seed), len(step.form.outputs)
+    names = [*(port.name for port in step.form.inputs), IS_FIRST]
+    state, before, taken = step.initial(rows), {}, []
+    for t in range(steps):
+        is_first = torch.rand(rows, generator=generator) < RESETS
+        is_first |= torch.tensor(t == 0)
+        given = [before[port.source] if port.source in before else port.draw(rows, generator) for port in step.form.inputs]
+        with torch.no_grad():
+            found = step(*given, is_first, *state)
+        state, outputs = list(found[number:]), found[:number]
+        before = dict(zip(step.form.outputs, outputs, strict=True))
+        taken.append([tensor.numpy() for tensor in (*given, is_first, *outputs)])
+    columns = [*(f"{INPUT}{name}" for name in names), *(f"{OUTPUT}{name}" for name in step.form.outputs)]
+    return {name: np.stack(column) for name, column in zip(columns, zip(*taken, strict=True), strict=True)}
+
+
+def replay(run: Run, step: ModelStep, recorded: Arrays, initial: Sequence[np.ndarray]) -> Agreement:
+    """Compare a program with recorded steps; it carries its own state from ``initial``."""
+    number, worst, same = len(step.form.outputs), 0.0, []
+    names = [*(port.name for port in step.form.inputs), IS_FIRST]
+    state = list(initial)
+    for t in range(len(recorded[f"{INPUT}{IS_FIRST}"])):
+        found = run([*(recorded[f"{INPUT}{name}"][t] for name in names), *state])
+        state = list(found[number:])
+        for name, got in zip(step.form.outputs, found, strict=False):
+            want = recorded[f"{OUTPUT}{name}"][t]
+            if np.issubdtype(want.dtype, np.integer):
+                same.append(np.mean(got == want))
+            elif not (np.isfinite(got) == np.isfinite(want)).all():
+                worst = np.inf
+            elif want.size:
+                size = max(float(np.abs(want).max()), np.finfo(np.float32).tiny)
+                worst = max(worst, float(np.abs(got - want).max()) / size)
+    return Agreement(worst, float(np.mean(same)) if same else 1.0)
+
+
+def open_program(path: Path, step: ModelStep, format: Format) -> Run | None:
+    """Return the program in a file as a function of arrays; None where its runtime is not installed."""
+    if format == "onnx":
+        try:
+            import onnxruntime
+        except ImportError:
+            return None
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        names = [port.name for port in step.inputs]
+        return lambda arrays: session.run(None, dict(zip(names, arrays, strict=True)))
+    program = torch.export.load(path).module() if format == "pt2" else load_compiled(path)
+
+    def run(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        with torch.no_grad():
+            return [tensor.numpy() for tensor in program(*map(torch.as_tensor, arrays))]
+
+    return run

@@ -1,0 +1,137 @@
+"""A step as a program of torch.export whose batch is free, and that program as ONNX or compiled ahead of time."""
+
+import logging
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from importlib.util import find_spec
+from io import StringIO
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from torch.export import Dim, ExportedProgram
+
+from recollect.config import require
+from recollect.export.step import ModelStep
+from recollect.ops.torch_internals import any_batch_size, compile_ahead_of_time, single_step_decompositions
+
+Format = Literal["onnx", "pt2", "aoti"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+ONNX_PACKAGES = ("onnx", "onnxscript")
+TRACED_ROWS = 3  # rows of the example; 1 and 2 have meanings of their own in broadcasts
+
+
+def require_format(format: str) -> None:
+    """Raise ``ValueError`` for an unknown format, or one whose packages are missing."""
+    require(format in FORMATS, "format", format, f"choose one of {', '.join(FORMATS)}")
+    absent = [name for name in ONNX_PACKAGES if find_spec(name) is None] if format == "onnx" else []
+    if absent:
+        raise ValueError(f"format='onnx' needs {' and '.join(absent)}: pip install {' '.join(absent)}")
+
+
+def trace(step: ModelStep) -> ExportedProgram:
+    """Trace a step with a batch of any size.
+
+    Raises:
+        ValueError: the model cannot be traced, or only for some batch sizes; one line, with torch's reason.
+    """
+    example = (*(port.draw(TRACED_ROWS, torch.Generator().manual_seed(0)) for port in step.inputs),)
+    states = step.initial(TRACED_ROWS)
+    example = (*example[: len(example) - len(states)], *states)
+    name = type(step.model).__name__
+    # A named Dim must hold for all sizes when it is declared, and fails where torch assumes 2 rows or more.
+    free = ({0: Dim.DYNAMIC},) * len(example)
+    try:
+        with torch.no_grad(), quiet(), any_batch_size():
+            program = torch.export.export(step, example, dynamic_shapes=(free,), strict=False)
+    except Exception as error:  # whatever a model's own code raises under the tracer
+        raise ValueError(f"model={name}: torch.export fails: {_reason(error)}") from error
+    if bounds := batch_bounds(program):
+        raise ValueError(f"model={name}: the exported program takes {bounds} only: a branch depends on the batch size")
+    return program
+
+
+def batch_bounds(program: ExportedProgram) -> str:
+    """Return the batch sizes that a program is restricted to, in words; empty where it takes all.
+
+    A lower bound of 2 is torch's own assumption in tracing, which it does not enforce.
+    """
+    given = set(program.graph_signature.user_inputs)
+    places = [node for node in program.graph.nodes if node.op == "placeholder" and node.name in given]
+    sizes = [node.meta["val"].shape[0] for node in places]
+    fixed = [size for size in sizes if isinstance(size, int)]
+    if fixed:
+        return f"a batch of {fixed[0]}"
+    for interval in program.range_constraints.values():
+        if interval.lower > 2 or interval.upper < 2**31:
+            return f"a batch from {interval.lower} to {interval.upper}"
+    return ""
+
+
+def to_onnx(program: ExportedProgram, step: ModelStep) -> bytes:
+    """Convert a program to ONNX, with the names of the step and the batch as the axis ``batch``.
+
+    Raises:
+        ValueError: there is no ONNX operation for a part of the model; one line.
+    """
+    require_format("onnx")
+    names = [port.name for port in step.inputs]
+    try:
+        with torch.no_grad(), quiet():
+            lowered = program.run_decompositions(single_step_decompositions())
+            made = torch.onnx.export(
+                lowered, (), dynamo=True, verbose=False, input_names=names, output_names=list(step.outputs)
+            )
+    except Exception as error:  # the exporter wraps errors of many types
+        raise ValueError(f"format='onnx': {type(step.model).__name__}: {_reason(error)}") from error
+    assert made is not None
+    model = made.model_proto
+    (size,) = {str(symbol) for symbol in program.range_constraints}
+    for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
+        for axis in value.type.tensor_type.shape.dim:
+            if axis.dim_param:
+                axis.dim_param = re.sub(rf"\b{size}\b", "batch", axis.dim_param)
+    return model.SerializeToString()
+
+
+def write_program(program: ExportedProgram, step: ModelStep, path: Path, format: Format) -> None:
+    """Write a program to a file in one of :data:`FORMATS`.
+
+    Raises:
+        ValueError: it cannot be converted; one line.
+    """
+    if format == "onnx":
+        path.write_bytes(to_onnx(program, step))
+    elif format == "pt2":
+        with quiet():
+            torch.export.save(program, path)
+    else:
+        try:
+            with torch.no_grad(), quiet():
+                compile_ahead_of_time(program, path)
+        except Exception as error:  # of the compiler, or of the C++ compiler that it starts
+            raise ValueError(f"format='aoti': {type(step.model).__name__}: {_reason(error)}") from error
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence the exporters, which warn of optional packages and print whole graphs on failure."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _reason(error: BaseException) -> str:
+    """Return the innermost cause of an exporter's error, in one line."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told: Any = next((line for line in lines if not line.endswith("For more information, run with TORCH_LOGS")), "")
+    return f"{type(error).__name__}: {' '.join(str(told).split())[:240]}"
