@@ -215,6 +215,15 @@ class RoundsManyRows(Recurrent):
         return super().advance(x.bfloat16().to(x.dtype) if narrow else x, state)
 
 
+class BranchesOnRows(Recurrent):
+    """Chooses its product by the number of rows, before it asks whether it is traced: right numbers in every call."""
+
+    def advance(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        if x.shape[0] >= 64 and not torch.compiler.is_compiling():
+            return super().advance(x.contiguous(), state)
+        return super().advance(x, state)
+
+
 class StartsFromViews(Recurrent):
     """A program that is exported with its first memory takes no other."""
 
@@ -358,6 +367,7 @@ CORNERS: dict[type[nn.Module], str] = {
     AssumesContiguousState: "splits",
     LongCallsSlow: "cost",
     RoundsManyRows: "rows",
+    BranchesOnRows: "export",
     StartsFromViews: "export",
     StartsFromOneTensor: "export",
     StreamIgnoresResetsInInference: "stream",

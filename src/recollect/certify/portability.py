@@ -7,6 +7,7 @@ import pickle
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from importlib.util import find_spec
 from typing import Any
 
 import safetensors.torch
@@ -15,6 +16,9 @@ from torch import Tensor, nn
 
 from recollect.certify.comparison import Comparison, NotApplicable, Violation
 from recollect.certify.subject import TOLERANCES, Subject
+from recollect.export.selftest import open_onnx
+from recollect.export.step import ModelStep, one_step
+from recollect.export.trace import to_onnx, trace
 from recollect.ops.torch_internals import allow_recurrent_layers
 from recollect.state import map_state, named_leaves
 
@@ -203,28 +207,91 @@ def _compile_cause(module: nn.Module) -> str:
 
 @torch.no_grad()
 def export(subject: Subject) -> str:
-    """Check that torch.export of one step and of several gives the same numbers, with the state as input and output."""
+    """Check that torch.export of one step takes any number of rows, and of several steps gives the same numbers.
+
+    The state is input and output. One step also runs in onnxruntime, where that and onnx are installed.
+    """
     meter = Comparison(10 * TOLERANCES[torch.float32])
-    cause = (
-        "a value of the example inputs became a constant of the exported program, or initial_state returns one "
-        "tensor as several leaves: clone it"
-    )
+    steps = TRACED_STEPS[-1]
     with _quiet_compiler():
-        for steps in TRACED_STEPS:
-            example = _trial(subject, 75, steps)
-            if steps == 1:  # as a program starts; at the next step its input is the state that it returned
-                example = (example[0], subject.single.initial_state(subject.batch), example[2])
+        told = _export_one_step(subject, meter)
+        example = _trial(subject, 75, steps)
+        try:
+            model = torch.export.export(subject.single, example, strict=False).module()
+        except Exception as error:  # as above
+            why = "a Python branch that depends on the value of a tensor, or a state that is not a NamedTuple"
+            raise _failure(f"torch.export of {steps} steps", error, why) from None
+        for salt in (75, 77):
+            want = subject.single(*_trial(subject, salt, steps))
+            got = model(*_trial(subject, salt, steps))
+            meter.results(got, want, f"exported against eager, {steps} steps", cause=CONSTANT)
+    return f"one step of {', '.join(map(str, EXPORTED_ROWS))} rows{told}, and {steps} steps: {meter.report()}"
+
+
+EXPORTED_ROWS = (1, 3, 129)
+"""Numbers of rows of one program: one, as in its example, and more than any threshold of a kernel."""
+
+CONSTANT = (
+    "a value of the example inputs became a constant of the exported program, or initial_state returns one "
+    "tensor as several leaves: clone it"
+)
+
+
+def _export_one_step(subject: Subject, meter: Comparison) -> str:
+    """Compare exported programs of one step with the core; return the runtimes, as the end of a sentence."""
+    _require_own_memory(subject.single.initial_state(subject.batch))
+    try:
+        step = one_step(subject.single, input_shape=subject.input_shape)
+        program = trace(step)
+    except ValueError as error:
+        why = "a Python branch that depends on the number of rows or on the value of a tensor: ask is_compiling() first"
+        raise Violation(str(error), why) from None
+    runs: dict[str, Any] = {"torch.export": program.module()}
+    found = "a quick certificate leaves it out" if subject.options.quick else _onnx_session(program, step)
+    if not isinstance(found, str):
+        runs["onnxruntime"] = found
+    for rows in EXPORTED_ROWS:
+        twin = subject.variant(batch=rows)
+        inputs, state, is_first = _trial(twin, 75, 1)
+        if rows == 1:
+            is_first = twin.no_resets(steps=1)  # a single step would always be the last one, which resets
+        want = subject.single(inputs, state, is_first)
+        for name, run in runs.items():
             try:
-                model = torch.export.export(subject.single, example, strict=False).module()
-            except Exception as error:  # as above
-                why = "a Python branch that depends on the value of a tensor, or a state that is not a NamedTuple"
-                raise _failure(f"torch.export of {steps} steps", error, why) from None
-            for salt in (75, 77):
-                want = subject.single(*_trial(subject, salt, steps))
-                try:
-                    got = model(*_trial(subject, salt, steps))
-                except Exception as error:  # as above
-                    why = "initial_state returns views, and the program takes nothing else: use repeat, not expand"
-                    raise _failure(f"the exported program of {steps} steps rejects a used state", error, why) from None
-                meter.results(got, want, f"exported against eager, {steps} steps", cause=cause)
-    return f"calls of 1 and 3 steps: {meter.report()}"
+                outputs, *kept = run(inputs[:, 0], is_first[:, 0], *step.pack(state))
+            except Exception as error:  # of a runtime
+                why = "initial_state returns views, and the program takes nothing else: use repeat, not expand"
+                raise _failure(f"the program in {name} rejects {rows} rows", error, why) from None
+            what = f"{name} against eager, one step of {rows} rows"
+            meter.results((outputs[:, None], step.unpack(kept, rows)), want, what, cause=CONSTANT)
+    if isinstance(found, str):
+        return f" (not in onnxruntime: {found})"
+    return " (torch and onnxruntime)"
+
+
+def _require_own_memory(state: Any) -> None:
+    """Raise ``Violation`` where leaves of an initial state are views: a program takes nothing else after them."""
+    seen: dict[int, str] = {}
+    for name, leaf in named_leaves(state):
+        if not leaf.numel():
+            continue
+        place = leaf.untyped_storage().data_ptr()
+        repeats = any(size > 1 and not stride for size, stride in zip(leaf.shape, leaf.stride(), strict=True))
+        if repeats or place in seen:
+            what = "repeats one row" if repeats else f"shares its memory with state.{seen[place]}"
+            raise Violation(
+                f"initial_state: state.{name} {what}", "use repeat, not expand, and clone what is used twice"
+            )
+        seen[place] = name
+
+
+def _onnx_session(program: Any, step: ModelStep) -> Any:
+    """Return a function that runs the program in onnxruntime, or why there is none."""
+    if find_spec("onnxruntime") is None:
+        return "it is not installed"
+    try:
+        model = to_onnx(program, step)
+    except ValueError as error:
+        return str(error)
+    session = open_onnx(model, step)
+    return lambda *tensors: [torch.as_tensor(out) for out in session([tensor.numpy() for tensor in tensors])]

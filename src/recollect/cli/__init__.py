@@ -28,6 +28,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "other_commands:Demonstrations",
         "record a bot: recollect demonstrations BabyAI-GoToLocal-v0 -o demos.npz",
     ),
+    "export": (
+        "run_commands:Export",
+        "a model that runs without this library: recollect export runs/recall-hcam-seed0 --to out",
+    ),
     "explore": ("run_commands:Explore", "see what an agent remembers: recollect explore runs/t-maze-hcam-seed0"),
     "compare": ("run_commands:Compare", "runs side by side: recollect compare runs/t-maze-*"),
     "certify": ("other_commands:Certify", "check the streaming contract: recollect certify all"),

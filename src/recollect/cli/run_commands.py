@@ -1,4 +1,4 @@
-"""Commands on saved runs and models: evaluate, explore, compare, watch, push."""
+"""Commands on saved runs and models: evaluate, export, explore, compare, watch, push."""
 
 from contextlib import closing
 from dataclasses import dataclass
@@ -86,6 +86,30 @@ class Evaluate:
             require_filmable(self.directory, self.video, trust=self.trust)
         if self.policy != "run":
             require_world(self.directory, "have a policy (--policy)", trust=self.trust)
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write one step of a trained model with its state as a folder that runs without this library."""
+
+    source: Positional[str]
+    """Run directory or model folder."""
+    to: Path
+    """Folder to write; an older export is replaced."""
+    format: Literal["onnx", "pt2", "aoti"] = "onnx"
+    """onnx for ONNX Runtime and browsers, pt2 for torch, aoti for torch compiled for this kind of processor."""
+    best: bool = False
+    """Of a run, take the weights of its best evaluation, instead of the newest."""
+    trust: bool = False
+    """Import the packages that the config names for its core: that runs their code."""
+
+    def run(self, console: Console) -> int:
+        """Export, compare the written program with the model, and print the largest difference."""
+        from recollect.export import export_run
+
+        made = export_run(self.source, self.to, format=self.format, best=self.best, trust=self.trust)
+        console.print(f"{self.to}: {made.describe()}", soft_wrap=True, markup=False, highlight=False)
+        return 0
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ TYPES = {
 
 def client(step: ModelStep, manifest: Mapping[str, Any]) -> str:
     """Return ``client.cpp`` for a model and its manifest."""
-    text = (files("recollect.export") / "templates" / "client.cpp").read_text()
+    text = (files("recollect.export") / "templates" / "client.cpp.txt").read_text()
     return Template(text).substitute(
         inputs="\n".join(_tensor(one["name"], one, 0) for one in manifest["inputs"]),
         state="\n".join(_tensor(one["input"], one, one["initial"]) for one in manifest["state"]),

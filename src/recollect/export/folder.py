@@ -19,20 +19,36 @@ from recollect import __version__
 from recollect.agents.normalization import ReturnNorm, RunningNorm
 from recollect.config import require
 from recollect.export import cpp
-from recollect.export.selftest import SAME_ACTIONS, TOLERANCE, Agreement, open_program, record, replay
+from recollect.export.selftest import SAME_ACTIONS, STEPS, TOLERANCE, Agreement, open_program, record, replay
 from recollect.export.step import IS_FIRST, NEXT, STATE, ModelStep, Port, one_step
 from recollect.export.trace import Format, require_format, trace, write_program
 from recollect.files import new_folder, path_errors, write_atomically
+from recollect.ops.torch_internals import LOAD_COMPILED
 from recollect.training.saved_models import load_model
 
 MANIFEST, SELFTEST, README = "manifest.json", "selftest.npz", "README.md"
 PROGRAMS: dict[Format, str] = {"onnx": "model.onnx", "pt2": "model.pt2", "aoti": "model.pt2"}
-CLIENTS: dict[Format, str] = {"onnx": "client_onnx.py", "pt2": "client_torch.py", "aoti": "client_torch.py"}
-LOADERS: dict[Format, str] = {
-    "onnx": "",
-    "pt2": 'torch.export.load(folder / "model.pt2").module()',
-    "aoti": 'torch._inductor.aoti_load_package(str(folder / "model.pt2"))',
+TORCH_CALL = (
+    "[one.detach().numpy() for one in self.program(*(torch.as_tensor(feeds[n]) for n in self.order['inputs']))]"
+)
+CLIENTS: dict[Format, dict[str, str]] = {
+    "onnx": {
+        "module": "onnxruntime",
+        "load": 'onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])',
+        "run": 'self.program.run(self.order["outputs"], feeds)',
+    },
+    "pt2": {
+        "module": "torch",
+        "load": 'torch.export.load(folder / "model.pt2").module()',
+        "run": TORCH_CALL,
+    },
+    "aoti": {
+        "module": "torch",
+        "load": f'{LOAD_COMPILED}(str(folder / "model.pt2"))',
+        "run": TORCH_CALL,
+    },
 }
+"""What differs in the client of a format: the package, how it loads a program and calls it."""
 VERSION = 1  # of the manifest
 
 
@@ -42,6 +58,13 @@ class Exported(NamedTuple):
     folder: Path
     agreement: Agreement | None
     """Of the written program with the model; None where no runtime for it is installed."""
+
+    def describe(self) -> str:
+        """Return the agreement in words."""
+        if self.agreement is None:
+            return "written; onnxruntime is not installed, so it was not compared with the model: run its client.py"
+        worst, same = self.agreement
+        return f"{STEPS} steps agree with the model: largest relative difference {worst:.1e}, {same:.1%} equal actions"
 
 
 def export_run(
@@ -101,7 +124,7 @@ def export_model(model: nn.Module, folder: str | PathLike[str], *, format: Forma
             if agreement is not None and not agreement.holds:
                 raise ValueError(
                     f"format={format!r}: the exported {type(model).__name__} differs from the model by "
-                    f"{agreement.worst:.1e} of its outputs' size, {agreement.same:.1%} equal actions: use another format"
+                    f"{agreement.worst:.1e} of its outputs' size, {agreement.same:.1%} equal actions: try another one"
                 )
             np.savez_compressed(made / SELFTEST, **recorded)  # type: ignore[arg-type]
             manifest = describe(step, format, initial, agreement)
@@ -143,7 +166,12 @@ def describe(step: ModelStep, format: Format, initial: list[Any], agreement: Agr
         example = [port.draw(1, torch.Generator().manual_seed(0)) for port in step.inputs]
         found = dict(zip(step.outputs, step(*example), strict=True))
     states = [
-        {"input": f"{STATE}{port.name}", "output": f"{NEXT}{port.name}", **_shape(port.shape, port.dtype), "initial": value}
+        {
+            "input": f"{STATE}{port.name}",
+            "output": f"{NEXT}{port.name}",
+            **_shape(port.shape, port.dtype),
+            "initial": value,
+        }
         for port, value in zip(step.leaves, initial, strict=True)
     ]
     return {
@@ -210,22 +238,20 @@ def _versions() -> dict[str, str]:
 def _write_clients(folder: Path, step: ModelStep, format: Format, manifest: Mapping[str, Any]) -> None:
     """Write ``client.py``, for ONNX also ``client.cpp``, and a README that shows them."""
     templates = files("recollect.export") / "templates"
-    python = Template((templates / CLIENTS[format]).read_text()).substitute(load=LOADERS[format])
+    python = Template((templates / "client.py.txt").read_text()).substitute(CLIENTS[format])
     write_atomically(folder / "client.py", python)
     section = ""
     if format == "onnx":
         write_atomically(folder / "client.cpp", cpp.client(step, manifest))
-        section = (templates / "cpp.md").read_text()
-    needs = "onnxruntime and NumPy" if format == "onnx" else "torch and NumPy"
+        section = (templates / "cpp.md.txt").read_text()
     rows = [
         f"| `{one['name']}` | {one['dtype']} `{[*one['shape']]}` | {one.get('about', '')} |".replace("'", "")
         for one in (*manifest["inputs"], *manifest["outputs"])
     ]
-    text = Template((templates / "README.md").read_text()).substitute(
-        model=f"{manifest['model']} around {manifest['core']}" if step.model is not getattr(step.model, "core", None) else "",
+    text = Template((templates / "README.md.txt").read_text()).substitute(
+        model=" with ".join(dict.fromkeys((manifest["model"], manifest["core"]))),
         file=manifest["file"],
-        needs=needs,
-        install=needs.replace(" and NumPy", " numpy"),
+        package=CLIENTS[format]["module"],
         table="\n".join(rows),
         leaves=len(manifest["state"]),
         client=python.rstrip("\n"),

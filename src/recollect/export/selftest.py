@@ -1,8 +1,9 @@
 """Recorded steps of a model, with resets, and their replay by an exported program."""
 
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -54,7 +55,9 @@ def record(step: ModelStep, *, steps: int = STEPS, rows: int | None = None, seed
     for t in range(steps):
         is_first = torch.rand(rows, generator=generator) < RESETS
         is_first |= torch.tensor(t == 0)
-        given = [before[port.source] if port.source in before else port.draw(rows, generator) for port in step.form.inputs]
+        given = [
+            before[port.source] if port.source in before else port.draw(rows, generator) for port in step.form.inputs
+        ]
         with torch.no_grad():
             found = step(*given, is_first, *state)
         state, outputs = list(found[number:]), found[:number]
@@ -79,7 +82,7 @@ def replay(run: Run, step: ModelStep, recorded: Arrays, initial: Sequence[np.nda
             elif not (np.isfinite(got) == np.isfinite(want)).all():
                 worst = np.inf
             elif want.size:
-                size = max(float(np.abs(want).max()), np.finfo(np.float32).tiny)
+                size = max(float(np.abs(want).max()), 1e-30)
                 worst = max(worst, float(np.abs(got - want).max()) / size)
     return Agreement(worst, float(np.mean(same)) if same else 1.0)
 
@@ -87,15 +90,7 @@ def replay(run: Run, step: ModelStep, recorded: Arrays, initial: Sequence[np.nda
 def open_program(path: Path, step: ModelStep, format: Format) -> Run | None:
     """Return the program in a file as a function of arrays; None where its runtime is not installed."""
     if format == "onnx":
-        try:
-            import onnxruntime
-        except ImportError:
-            return None
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 3
-        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        names = [port.name for port in step.inputs]
-        return lambda arrays: session.run(None, dict(zip(names, arrays, strict=True)))
+        return None if find_spec("onnxruntime") is None else open_onnx(path.read_bytes(), step)
     program = torch.export.load(path).module() if format == "pt2" else load_compiled(path)
 
     def run(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -103,3 +98,15 @@ def open_program(path: Path, step: ModelStep, format: Format) -> Run | None:
             return [tensor.numpy() for tensor in program(*map(torch.as_tensor, arrays))]
 
     return run
+
+
+def open_onnx(model: bytes, step: ModelStep) -> Run:
+    """Return an ONNX model in onnxruntime as a function of arrays, on as many threads as torch has."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = torch.get_num_threads()
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    names = [port.name for port in step.inputs]
+    return lambda arrays: cast(Sequence[np.ndarray], session.run(None, dict(zip(names, arrays, strict=True))))

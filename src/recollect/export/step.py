@@ -7,7 +7,7 @@ model computes at one step is defined by its form (:data:`FORMS`), so that a mod
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -75,10 +75,11 @@ class CoreForm(Form):
 
     outputs = ("outputs",)
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, input_shape: tuple[int, ...] | None = None) -> None:
         super().__init__(model)
-        dtype = next(model.parameters()).dtype
-        self.inputs = (Port("inputs", tuple(model.input_shape), dtype, "one step of the core's input", -2.0, 2.0),)
+        shape = tuple(model.input_shape if input_shape is None else input_shape)
+        dtype = next((weight.dtype for weight in model.parameters()), torch.float32)
+        self.inputs = (Port("inputs", shape, dtype, "one step of the core's input", -2.0, 2.0),)
 
     def step(self, given: Named, state: Any, is_first: Tensor) -> tuple[tuple[Tensor, ...], Any]:
         """See :meth:`Form.step`."""
@@ -233,28 +234,36 @@ class ModelStep(nn.Module):
         """Return all outputs for all inputs, each ``[b, ...]``."""
         number = len(self.form.inputs)
         given = {port.name: tensor for port, tensor in zip(self.form.inputs, tensors, strict=False)}
-        is_first, rest, kept = tensors[number], iter(tensors[number + 1 :]), iter(self.kept)
-        batch = is_first.shape[0]
-        state = map_state(lambda leaf: next(rest) if next(kept) else leaf.new_zeros(batch, *leaf.shape[1:]), self.like)
-        found, state = self.form.step(given, state, is_first)
+        is_first = tensors[number]
+        found, state = self.form.step(given, self.unpack(tensors[number + 1 :], is_first.shape[0]), is_first)
         return (*found, *self.pack(state))
 
     def pack(self, state: Any) -> list[Tensor]:
         """Return the leaves of a state that have elements."""
         return [leaf for leaf, is_kept in zip(leaves(state), self.kept, strict=True) if is_kept]
 
+    def unpack(self, packed: Sequence[Tensor], rows: int) -> Any:
+        """Return the state of some rows whose leaves with elements are given."""
+        rest, kept = iter(packed), iter(self.kept)
+        return map_state(lambda leaf: next(rest) if next(kept) else leaf.new_zeros(rows, *leaf.shape[1:]), self.like)
+
     def initial(self, rows: int) -> list[Tensor]:
         """Return the leaves of the initial state of some rows, each with its own memory."""
         return [leaf.detach().clone() for leaf in self.pack(self.model.initial_state(rows))]
 
 
-def one_step(model: nn.Module) -> ModelStep:
+def one_step(model: nn.Module, *, input_shape: tuple[int, ...] | None = None) -> ModelStep:
     """Return one step of a model in ``eval`` mode, as a module of named tensors.
+
+    Args:
+        model: an agent or a core.
+        input_shape: of one step of a core that has no ``input_shape`` itself.
 
     Raises:
         ValueError: as :func:`form_of`.
     """
-    return ModelStep(form_of(model.eval())).eval()
+    model.eval()
+    return ModelStep(form_of(model) if input_shape is None else CoreForm(model, input_shape)).eval()
 
 
 def _port_name(part: str) -> str:

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
+import torch.fx.experimental.symbolic_shapes
 from torch.export import Dim, ExportedProgram
 
 from recollect.config import require
 from recollect.export.step import ModelStep
-from recollect.ops.torch_internals import any_batch_size, compile_ahead_of_time, single_step_decompositions
+from recollect.ops.torch_internals import compile_ahead_of_time, single_step_decompositions
 
 Format = Literal["onnx", "pt2", "aoti"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -41,16 +42,53 @@ def trace(step: ModelStep) -> ExportedProgram:
     states = step.initial(TRACED_ROWS)
     example = (*example[: len(example) - len(states)], *states)
     name = type(step.model).__name__
-    # A named Dim must hold for all sizes when it is declared, and fails where torch assumes 2 rows or more.
+    # A named Dim must hold for all sizes when it is declared, and fails where torch assumes 2 rows or more. It does not
+    # enforce that assumption: programs run with 1 row as well.
     free = ({0: Dim.DYNAMIC},) * len(example)
     try:
-        with torch.no_grad(), quiet(), any_batch_size():
+        with torch.no_grad(), quiet():
             program = torch.export.export(step, example, dynamic_shapes=(free,), strict=False)
     except Exception as error:  # whatever a model's own code raises under the tracer
+        if "specialized it to be a constant" in str(error):
+            raise ValueError(f"model={name}: only a batch of fixed size{_branch(step, example, free)}") from error
         raise ValueError(f"model={name}: torch.export fails: {_reason(error)}") from error
     if bounds := batch_bounds(program):
-        raise ValueError(f"model={name}: the exported program takes {bounds} only: a branch depends on the batch size")
+        raise ValueError(f"model={name}: only {bounds}{_branch(step, example, free)}")
     return program
+
+
+class _Guards(logging.Handler):
+    """Collects what torch decides from sizes, and where."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, str]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a comparison of a size with a number, and its place."""
+        told = re.search(r"eval (.+?) \[guard added\] \((\S+:\d+) in", record.getMessage())
+        if told and re.search(r"\d", re.sub(r"s\d+", "", told[1])):
+            self.found.append((told[1], told[2]))
+
+
+def _branch(step: ModelStep, example: tuple[torch.Tensor, ...], free: Any) -> str:
+    """Trace again, and return the first place where a size decides, as the end of a message."""
+    log, guards = logging.getLogger(torch.fx.experimental.symbolic_shapes.__name__), _Guards()
+    before, disabled = (log.level, log.propagate, log.handlers), logging.root.manager.disable
+    log.propagate, log.handlers = False, [guards]
+    log.setLevel(logging.INFO)
+    try:
+        with torch.no_grad(), quiet():
+            logging.disable(logging.NOTSET)
+            torch.export.export(step, example, dynamic_shapes=(free,), strict=False)
+    except Exception:  # the one that is being explained
+        pass
+    finally:
+        log.propagate, log.handlers = before[1:]
+        log.setLevel(before[0])
+        logging.disable(disabled)
+    where = f" at {guards.found[0][1]} ({guards.found[0][0]})" if guards.found else ""
+    return f": a branch depends on the number of rows{where}"
 
 
 def batch_bounds(program: ExportedProgram) -> str:
@@ -133,5 +171,4 @@ def _reason(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told: Any = next((line for line in lines if not line.endswith("For more information, run with TORCH_LOGS")), "")
-    return f"{type(error).__name__}: {' '.join(str(told).split())[:240]}"
+    return f"{type(error).__name__}: {(lines or [''])[0][:240]}"

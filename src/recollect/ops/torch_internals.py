@@ -1,4 +1,4 @@
-"""Private interfaces of torch: whether operations are traced, operators by name, and its compilers and their switches."""
+"""Private interfaces of torch: whether operations are traced, operators by name, its compilers and their switches."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -55,25 +55,13 @@ def allow_recurrent_layers() -> Iterator[None]:
         config.allow_rnn = before
 
 
-@contextmanager
-def any_batch_size() -> Iterator[None]:
-    """Let ``torch.export`` assume nothing about the size of a free axis; by default it assumes 2 or more."""
-    try:
-        import torch.fx.experimental._config as config
-
-        before, config.backed_size_oblivious = config.backed_size_oblivious, True
-    except (ImportError, AttributeError):  # the assumption of 2 rows is not enforced, so programs run with 1 as well
-        yield
-        return
-    try:
-        yield
-    finally:
-        config.backed_size_oblivious = before
-
-
 def compile_ahead_of_time(program: torch.export.ExportedProgram, path: Path) -> None:
-    """Compile an exported program to machine code, as a package ``path`` that ends in ``.pt2``; needs a C++ compiler."""
+    """Compile an exported program with a C++ compiler, to a package ``path`` that ends in ``.pt2``."""
     torch._inductor.aoti_compile_and_package(program, package_path=str(path))
+
+
+LOAD_COMPILED = "torch._inductor.aoti_load_package"
+"""Name of the function that loads such a package, for programs without this library."""
 
 
 def load_compiled(path: Path) -> Callable[..., Any]:
