@@ -92,7 +92,11 @@ def register() -> None:
 
 
 def entry(name: str) -> EnvSpec:
-    """Return the entry of an id in Gymnasium's registry, after importing the package that registers it."""
+    """Return the entry of an id in Gymnasium's registry, after importing the package that registers it.
+
+    Raises:
+        ValueError: that package is missing, or there is no such id.
+    """
     for prefix, (package, remedy) in HOMES.items():
         if name.startswith(prefix):
             try:

@@ -39,13 +39,13 @@ class ActorCriticConfig:
     RENAMED_VALUES: ClassVar[dict[str, dict[str | bool, str]]] = {"previous_action": {True: "action", False: "none"}}
 
     encoders: EncoderConfig = field(default_factory=EncoderConfig)
-    """How observations become vectors."""
+    """Encoders of the observations."""
     width: int | None = 128
     """Width of the core's input (of one token, for cores that read tokens). None: the core reads the encoders' vectors
     unchanged."""
     previous_action: Literal["none", "action", "logits"] = "action"
-    """What the agent reads of its previous step: the action; the logits of the policy that drew it, as computed then
-    (George 2021); or nothing."""
+    """Input about the previous step: the action; the logits of the policy that drew it, as computed then (George 2021);
+    or nothing."""
     previous_reward: bool = True
     """Read the previous reward."""
     past_dim: int | None = None
@@ -131,7 +131,7 @@ class DecisionTransformerConfig:
     dropout: float = 0.1
     """Dropout rate of the tokens."""
     encoders: EncoderConfig = field(default_factory=EncoderConfig)
-    """How observations become vectors."""
+    """Encoders of the observations."""
 
     def __post_init__(self) -> None:
         require_types(self)
@@ -284,19 +284,19 @@ class ActivityDetectorConfig:
     backbone: Literal["patches", "image", "vivit"] = "patches"
     """Map from frames to tokens: patches (ours, small), image (a model of transformers) or vivit."""
     model: str = ""
-    """Of image and vivit: folder of a model, or its name in the Hugging Face Hub."""
+    """Folder of a model, or its name in the Hugging Face Hub; for image and vivit."""
     frozen: bool = True
-    """Of image and vivit: keep the pretrained weights."""
+    """Keep the pretrained weights; for image and vivit."""
     size: int = 32
-    """Of patches: side in pixels to which frames are resized."""
+    """Side in pixels to which frames are resized; for patches."""
     patch: int = 4
-    """Of patches: side of a patch in pixels."""
+    """Side of a patch in pixels; for patches."""
     width: int = 32
     """Width of a token that the core reads."""
     num_tokens: int = 16
     """Tokens per step for cores that read vectors; other cores have their own number."""
     vector_tokens: Literal["joined", "steps"] = "joined"
-    """How a core that reads vectors gets the tokens: side by side as one vector, or each as a step of its own."""
+    """Input of a core that reads vectors: all tokens as one vector, or each token as a separate step."""
 
     def __post_init__(self) -> None:
         require_types(self)

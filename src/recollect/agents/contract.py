@@ -1,4 +1,4 @@
-"""What acting requires of an agent: a stream that takes one step of every row at a time, and action distributions.
+"""Interface of agents that act: a stream that takes one step of every row at a time, and action distributions.
 
 :class:`~recollect.agents.actor_critic.ActorCritic` is such an agent. Rollouts, evaluations and videos use nothing else.
 """

@@ -1,4 +1,4 @@
-"""What was typed after ``recollect train``, taken apart: task, core, agent, trainer, seeds and the other flags."""
+"""Parser of the words after ``recollect train``: task, core, agent, trainer, seeds and the other flags."""
 
 from collections.abc import Sequence
 from pathlib import Path

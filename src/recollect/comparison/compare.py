@@ -59,7 +59,7 @@ class Group:
     label: str
     """Name of the row."""
     runs: list[Run]
-    """In the order of their seeds."""
+    """Runs in the order of their seeds."""
     score: float
     """Interquartile mean of their scores."""
     best: float
@@ -106,7 +106,7 @@ class Comparison:
     axis: str
     """Column of metrics.csv along which the curves are drawn."""
     groups: list[Group]
-    """By task; the group that the others are compared with comes first."""
+    """Groups of each task; the group that the others are compared with comes first."""
     overall: list[Overall]
     """Labels that every task has, best first; empty for a single task, or when chance or oracle are unknown."""
     notes: list[str]

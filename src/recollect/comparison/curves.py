@@ -29,7 +29,7 @@ class Run:
     """A run directory, read."""
 
     path: Path
-    """Where it is."""
+    """Run directory."""
     task_kind: str
     """Key of what it was trained on."""
     task_settings: dict[str, str]
@@ -55,11 +55,11 @@ class Run:
     started_from: str | None = None
     """The run whose weights it began with."""
     began_with: tuple[str, ...] = ()
-    """What helped that run in learning, and those before it."""
+    """Training aids of the run that this one started from, and of those before it."""
     teacher_description: str | None = None
-    """What tables say of a run that learned from a teacher."""
+    """Description of the teacher for tables."""
     training_aids: tuple[str, ...] = ()
-    """What else helped in learning (:attr:`TrainerConfig.training_aids`)."""
+    """Other training aids (:attr:`TrainerConfig.training_aids`)."""
 
     @property
     def helped(self) -> tuple[str, ...]:

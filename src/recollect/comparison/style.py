@@ -1,4 +1,4 @@
-"""How a comparison looks: colours that the colour-blind can tell apart, light and dark."""
+"""Style of a comparison: colours that the colour-blind can distinguish, light and dark."""
 
 LIGHT = ("#6b7280", "#0b6bcb", "#d1540a", "#0f8a5f", "#a43aa0", "#b58900", "#c2255c", "#3c3f9e")
 """Of the groups; the first, which is the one that others are compared with, is grey."""

@@ -37,9 +37,9 @@ class Suite:
     """Scaled scores of methods on tasks."""
 
     methods: Sequence[str]
-    """In the order of the table."""
+    """Methods in the order of the table."""
     tasks: Sequence[str]
-    """In the order of the table."""
+    """Tasks in the order of the table."""
     scores: Mapping[tuple[str, str], np.ndarray]
     """Scores ``[seeds]`` by method and task; no entry where there is no run."""
 

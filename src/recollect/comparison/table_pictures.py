@@ -51,7 +51,7 @@ class HeatMap:
     columns: Sequence[str]
     """Names of the columns."""
     cells: Sequence[Sequence[Cell]]
-    """By row and column."""
+    """Cells by row and column."""
     notes: Sequence[str] = ()
     """Small text after each row's name, as its size."""
     feet: Sequence[str] = ()

@@ -42,7 +42,7 @@ class Test:
     samples: int | None = None
     """Rows or episodes; the usual number when None."""
     paper: str = "-"
-    """What the paper reports; "-" where it says nothing."""
+    """Value that the paper reports; "-" where it reports none."""
     best: bool = False
     """Score the checkpoint of the run's best evaluation instead of the newest."""
     beyond_window: bool = False
@@ -64,7 +64,7 @@ class Run:
     config: TrainerConfig
     """The complete config; ``reproduce`` sets the seed."""
     paper: str = "-"
-    """What the paper reports; "-" where it says nothing."""
+    """Value that the paper reports; "-" where it reports none."""
     tests: Mapping[str, Test] = field(default_factory=dict)
     """Tests by name; empty: the task of training, on its test part if it has one."""
     untrained: bool = False
@@ -72,7 +72,7 @@ class Run:
     seeds: int | None = None
     """Number of seeds of this row, if fewer than the scale's; an explicit number of seeds overrides it."""
     beyond_window: bool = False
-    """As in :class:`Test`, for a run that is scored on its own task."""
+    """See :class:`Test`; for a run that is scored on its own task."""
 
     @property
     def scored(self) -> Mapping[str, Test]:

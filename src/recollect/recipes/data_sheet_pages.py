@@ -52,9 +52,9 @@ class Sheet:
     state_bytes: int
     step_microseconds: float
     scores: Mapping[str, Sequence[float]]
-    """By measure: interquartile mean over the seeds, at every level."""
+    """Interquartile mean over the seeds at every level, by measure."""
     intervals: Mapping[str, Sequence[Interval]]
-    """By measure: 95 % intervals over seeds and rows."""
+    """95 % intervals over seeds and rows, by measure."""
 
     def reached(self, measure: Measure, good: float) -> float | None:
         """Return the hardest level up to which every score is at least ``good``; None if the easiest has less."""
@@ -102,7 +102,7 @@ class Sheets:
     good: float
     """Score that counts as remembered."""
     bits: float
-    """Of an item."""
+    """Bits of an item."""
     chance: float
     about: str
     """Description of training and tests."""

@@ -61,7 +61,7 @@ class FitConfig:
     checkpoint_every: int = 250
     """Steps between checkpoints; the last step is always saved."""
     keep_checkpoints: int = 2
-    """How many of the newest checkpoints are kept."""
+    """Number of newest checkpoints to keep."""
     stop_score: float | None = None
     """End early when an evaluation reaches this score. None trains all steps."""
     processor_seconds: float | None = None
@@ -272,7 +272,7 @@ class StreamConfig(TrainerConfig):
     """Train a model on the rows of a stream task."""
 
     task: StreamTask
-    """What is learned."""
+    """Task to learn."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     """Optimiser and schedule, over all steps."""
     batch_size: int = 64
@@ -352,7 +352,7 @@ class ActingConfig(TrainerConfig):
     has_films: ClassVar[bool] = True
 
     world: WorldConfig
-    """Where it acts when it is scored; agents that learn by playing learn there too."""
+    """World in which the agent is scored; agents that learn by acting also learn there."""
     if TYPE_CHECKING:
         core: Any
         evaluation: Any

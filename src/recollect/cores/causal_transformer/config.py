@@ -23,7 +23,7 @@ class CausalTransformerConfig(WindowConfig):
     positions: Literal["rotary", "bias", "none"] = "rotary"
     """rotary: turned queries and keys; bias: a learned number per head and offset; none."""
     activation: Activation = "gelu"
-    """Of the feed-forward layer."""
+    """Activation of the feed-forward layer."""
     final_norm: bool = True
     """LayerNorm on the output."""
 

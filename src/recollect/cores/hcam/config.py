@@ -41,7 +41,8 @@ class ChunkAttentionVariant:
     chunk_positions: bool = True
     """Whether a sinusoid of their age is added to the steps of a chunk (code); the paper does not mention one."""
     gate: Gate = "residual"
-    """How the three parts of a layer are added to the stream: residual (paper), or gru, GTrXL's gate (appendix D.6)."""
+    """Combination of the three parts of a layer with the stream: residual (paper), or gru, GTrXL's gate (appendix D.6).
+    """
     tied_start: bool = False
     """Whether the weights of keys start as copies of those of queries, at both levels (ours): a query first reads
     similar chunks, which shortens the training until anything is recalled."""

@@ -108,7 +108,7 @@ class LifelongStream(ChunkStream):
 
     @property
     def held(self) -> list[int]:
-        """Chunks of each row now."""
+        """Number of stored chunks of each row."""
         return list(self._chunk_index.counts)
 
     @property

@@ -21,7 +21,7 @@ class TransformerXLConfig(WindowConfig):
     remembers: ClassVar[str] = "a window, as layer inputs"
 
     gate: Gate = "residual"
-    """How a sub-layer joins the stream: residual adds, gru is GTrXL's gate."""
+    """Combination of a sub-layer with the stream: residual adds, gru is GTrXL's gate."""
     relu_outputs: bool = False
     """ReLU on the outputs of sub-layers before they join (GTrXL and the code behind George 2021)."""
     positions: Literal["relative", "learned", "none"] = "relative"
@@ -29,7 +29,7 @@ class TransformerXLConfig(WindowConfig):
     top_k: int | None = None
     """Attend only to the k best steps per query and head (Lampinen et al. 2021, D.8); all when None."""
     activation: Activation = "gelu"
-    """Of the feed-forward layer (relu in Lampinen et al. 2021 and George 2021)."""
+    """Activation of the feed-forward layer (relu in Lampinen et al. 2021 and George 2021)."""
     final_norm: bool = False
     """LayerNorm on the output."""
 

@@ -43,7 +43,7 @@ class TokenConfig(CoreConfig):
     hidden_dim: int | None = None
     """Hidden width of the processing unit; 4 * dim when None (the paper has 512)."""
     summarizer: SummarizerKind = "mlp"
-    """How tokens are summarized: mlp, latent_query, mha (8 heads), pooling, or none (read all)."""
+    """Summary of tokens: mlp, latent_query, mha (8 heads), pooling, or none (read all)."""
     processor: Processor = "transformer"
     """The processing unit: transformer, mixer or mlp."""
     learned_initial_state: bool = False
@@ -132,7 +132,7 @@ class RecurrentTransformerConfig(TokenConfig):
     num_slots: int = 16
     """State tokens, m."""
     variant: Literal["paper", "released"] = "paper"
-    """Which tokens come out as outputs: the last r (paper) or the first r (released)."""
+    """Tokens that are outputs: the last r (paper) or the first r (released)."""
 
     RENAMED: ClassVar[dict[str, str]] = {"slicing": "variant", **TokenConfig.RENAMED}
     RENAMED_VALUES: ClassVar[dict[str, dict[str, str]]] = {"variant": {"natural": "paper", "official": "released"}}

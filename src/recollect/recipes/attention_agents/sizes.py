@@ -1,4 +1,4 @@
-"""How many parameters the agents of George 2021 have, as reported there and as counted here.
+"""Parameter counts of the agents of George 2021, as reported there and as counted here.
 
 The thesis gives them in millions (tables 4.1 to 4.13); the numbers here are what its descriptions and the code behind
 them add up to, and agree with all of its digits. To add an agent's: lines in :data:`SIZES`.
@@ -29,18 +29,22 @@ class Size:
     game: str
     """Whose actions it has."""
     published: int
-    """What the thesis's agent has."""
+    """Number of parameters in the thesis."""
     side: int = 84
     """Pixels along one side of its frames."""
     unused: int = 0
-    """How many of them nothing reads; they are not made here."""
+    """Number of those that no computation uses; they do not exist here."""
     changed: str = ""
-    """What is not as ``--agent`` makes it."""
+    """Differences from the agent that ``--agent`` builds."""
     change: Callable[[ImpalaConfig], ImpalaConfig] = _unchanged
     """The change."""
 
     def count(self, world: WorldConfig) -> int:
-        """Return the number of parameters here."""
+        """Return the number of parameters here.
+
+        Args:
+            world: a world with the actions of the game, and frames of ``side``.
+        """
         agent = self.change(attention_agent(self.agent, world)).build_agent()
         return sum(parameter.numel() for parameter in agent.parameters())
 

@@ -38,7 +38,7 @@ POINTS = {"neg": ("1", "2", "3", "4"), "pos": ("7", "8", "9", "10")}  # classes,
 
 @dataclass(frozen=True, kw_only=True)
 class IMDB(DatasetTask):
-    """Is a film review positive, byte by byte (Long Range Arena's Text)."""
+    """Classify film reviews as positive or negative, byte by byte (Long Range Arena's Text)."""
 
     path: str = ""
     """Folder ``aclImdb`` with train/pos, train/neg, test/pos and test/neg; empty: below $RECOLLECT_DATA. ``stand-in``

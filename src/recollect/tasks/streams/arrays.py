@@ -44,7 +44,8 @@ class Arrays(DatasetTask):
     path: str = EXAMPLE
     """File .npz, .csv or .parquet, folder of a saved Hugging Face data set, or hf:NAME; ``example`` is synthetic."""
     goal: Literal["auto", "classification", "labelling", "regression", "next-step"] = "auto"
-    """What to learn; auto reads it from the targets: integers or text are classes, floats values, none: next-step."""
+    """Goal of learning; auto derives it from the targets: integers or text are classes, floats values, none: next-step.
+    """
     part: Part = "train"
     """Part that rows are drawn from."""
     validation: float = 0.1
@@ -60,11 +61,11 @@ class Arrays(DatasetTask):
     inputs_are: Literal["auto", "tokens", "numbers"] = "auto"
     """Meaning of integers [rows, steps]; auto reads small ones that are not negative as tokens."""
     sequence: str = SEQUENCE
-    """In a table: column with the row that a step belongs to."""
+    """Column of a table with the row that a step belongs to."""
     inputs: tuple[str, ...] = ()
-    """In a table: columns of the inputs; empty takes all others."""
+    """Columns of a table with the inputs; empty takes all others."""
     target: str = TARGET
-    """In a table: column of the answers."""
+    """Column of a table with the answers."""
 
     def __post_init__(self) -> None:
         for name in ("validation", "test"):

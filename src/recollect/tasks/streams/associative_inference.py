@@ -1,4 +1,4 @@
-"""Paired associative inference: A goes with B, B goes with C. Does C go with A?
+"""Paired associative inference: from pairs A-B and B-C, infer whether C belongs to A.
 
 An episode has ``num_chains`` chains of items, A-B-C or A-B-C-D. First all pairs of neighbours in a chain are shown, in
 random order and with either item first; then a trial asks which of two items belongs to a cue. One item a step:

@@ -1,4 +1,4 @@
-"""Where recorded episodes come from: a file, a dataset of Minari or LeRobot, or minigrid's bot, recorded now."""
+"""Sources of recorded episodes: a file, a dataset of Minari or LeRobot, or new recordings of minigrid's bot."""
 
 import os
 from pathlib import Path

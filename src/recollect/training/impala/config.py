@@ -49,7 +49,7 @@ class ReuseConfig:
     minibatches: int = 1
     """Parts, by rows, that a pass is cut into; one optimiser step each."""
     surrogate_clip: float = 0.2
-    """How far the ratio may move from 1 before the surrogate stops growing."""
+    """Distance of the ratio from 1 at which the surrogate stops growing."""
     reference: Literal["learner", "actor"] = "learner"
     """Policy that the ratio starts from: the learner's at the first pass over a row, or the actor's (PPO). Used with
     several passes only."""

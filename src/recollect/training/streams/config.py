@@ -139,7 +139,7 @@ class DetectionConfig(StreamConfig):
     """Train a detector of activities around a core on a video task."""
 
     task: VideoTask
-    """What is learned."""
+    """Task to learn."""
     core: CoreConfig
     """The memory."""
     agent: ActivityDetectorConfig = field(default_factory=ActivityDetectorConfig)

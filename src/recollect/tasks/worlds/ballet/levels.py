@@ -32,7 +32,7 @@ class BalletLevel:
     """A complete episode, for :meth:`recollect.tasks.worlds.ballet.world.Ballet.stage`."""
 
     dancers: tuple[Dancer, ...]
-    """In the order in which they dance."""
+    """Dancers in the order in which they dance."""
     target: int
     """Index of the requested dancer."""
     delay: int = 16
