@@ -29,7 +29,7 @@ KNOWN = tuple(name for part in get_args(Kind) for name in get_args(part) or (par
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig:
-    """How observations become vectors."""
+    """Settings of the encoders that turn observations into vectors."""
 
     kinds: tuple[tuple[str, str], ...] = ()
     """Pairs (part, kind) that replace the automatic choice; a part is a key of a Dict, or ``observation``."""

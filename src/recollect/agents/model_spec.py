@@ -1,4 +1,4 @@
-"""What a person or program must know of a trained model to use it: names, units, and where it comes from."""
+"""Description of a trained model for people and programs: names, units and origin."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

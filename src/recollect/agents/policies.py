@@ -65,7 +65,7 @@ class Distribution(ABC):
 
 
 class Policy(nn.Module, ABC):
-    """How actions of a space are drawn, and encoded as a network's input."""
+    """Distribution of the actions of a space, and their encoding as a network's input."""
 
     num_outputs: int  # width of the policy head
     num_parameters: int  # p, number of parameters of the distribution

@@ -48,7 +48,7 @@ class Card:
     state_bytes: int
     """Bytes of one row's state."""
     dtype: str
-    """In which results were compared."""
+    """Dtype in which results were compared."""
     versions: dict[str, str]
     seconds: float
 

@@ -23,7 +23,7 @@ class List:
     """Show what there is: cores, tasks, agents, trainers, recipes, models."""
 
     room: Positional[str] = "all"
-    """Which table: cores, tasks, agents, trainers, recipes, models or all."""
+    """Table to list: cores, tasks, agents, trainers, recipes, models or all."""
     json: bool = False
     """Print JSON."""
 

@@ -25,7 +25,7 @@ class CoreConfig(CheckedConfig, ABC):
     paper: ClassVar[str] = "-"
     """Authors and year, for tables."""
     remembers: ClassVar[str] = "-"
-    """What the state holds, in a few words, for tables."""
+    """Content of the state, in a few words, for tables."""
     reads_map: ClassVar[bool] = False
     """Whether an input is a map of image features followed by other features. At its default size such a core takes
     any vector as a map of one place; tables of tasks without images omit it (``GENERAL_CORES``)."""

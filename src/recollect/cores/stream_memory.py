@@ -52,7 +52,7 @@ class StreamMemory(ABC):
     like: Tensor
     """A scalar of the dtype and on the device in which the stream computes."""
     kind: str
-    """Of the core, in the errors about files."""
+    """Name of the core, for errors about files."""
 
     @abstractmethod
     def read_rows(self, rows: Rows | None) -> Any:

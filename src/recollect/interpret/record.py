@@ -19,7 +19,7 @@ MOST_STEPS = 65_534  # steps are stored as 16 bits, and 65 535 means that there 
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeInfo:
-    """What was recorded, and with which agent."""
+    """Description of a recorded episode and its agent."""
 
     task: str  # name of the world, for example ``TMaze``
     core: str  # key of the core, for example ``hcam``

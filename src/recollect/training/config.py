@@ -46,7 +46,7 @@ def fresh_seed(seed: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class FitConfig:
-    """How long to train, and what to write down on the way."""
+    """Length, reports, evaluations and checkpoints of a run."""
 
     steps: int = 1000
     """Optimiser steps."""
@@ -328,7 +328,7 @@ class StreamConfig(TrainerConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationConfig:
-    """How the agent is scored, in fresh episodes of its world: the same ones every time."""
+    """Evaluation of the agent in fresh episodes of its world, always the same ones."""
 
     episodes: int = 128
     """Episodes of an evaluation."""

@@ -1,4 +1,4 @@
-"""Teacher and training aids of a run, from its config.json alone.
+"""Teacher and training aids of a run, from its config.json only.
 
 Tables name all of them. The config of a run in a user-defined world cannot be read as a whole; its parts that describe
 training aids are then read one by one.

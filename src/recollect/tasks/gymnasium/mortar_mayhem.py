@@ -38,7 +38,7 @@ SIDE = 84
 TILES = 6
 """Side of the arena, which fills the frame, in tiles."""
 SHOWN, DELAY, DURATION = 4, 18, 6
-"""Steps that a command is shown and gone before the next phase; steps until tiles explode; steps of the explosion."""
+"""Steps of a command's display, with the pause after it; steps until tiles explode; steps of the explosion."""
 NEAR = 1
 """Distance from the middle of a tile, in pixels, that is near enough; a step moves 2 or 3."""
 STAND, BACK, ON = 0, 1, 2

@@ -1,1 +1,1 @@
-"""Learning from a teacher: alone (the trainer ``cloning``), or before and beside reinforcement (in IMPALA)."""
+"""Imitation of a teacher: by itself (the trainer ``cloning``), or before and during reinforcement (in IMPALA)."""

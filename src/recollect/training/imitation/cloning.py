@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class CloningLossConfig:
-    """The loss beside the divergence from the teacher."""
+    """Losses added to the divergence from the teacher."""
 
     baseline_cost: float = 0.5
     """Weight of the value's loss; 0 does not train the value."""
@@ -46,7 +46,7 @@ class CloningLossConfig:
     minibatches: int = 1
     """Parts, by rows, that each pass is cut into; one optimiser step each. Not used for recorded episodes."""
     supervision: SupervisionConfig = field(default_factory=SupervisionConfig)
-    """Targets from the world's ground truth, beside the teacher. Not used for recorded episodes."""
+    """Targets from the world's ground truth, in addition to the teacher. Not used for recorded episodes."""
 
     def __post_init__(self) -> None:
         require_types(self)
@@ -132,7 +132,7 @@ class CloningConfig(ActingConfig):
         return f"{self.learner.title} · cloning"
 
     def build_agent(self) -> ActorCritic:
-        """Make the agent alone, with new weights, on the CPU."""
+        """Build the agent with new weights, on the CPU."""
         return self.learner.build_agent()
 
     def build(self) -> Trainer:

@@ -1,4 +1,4 @@
-"""Settings of imitation: the teacher, and for how long it is imitated before and beside reinforcement."""
+"""Settings of imitation: the teacher, and how long it is imitated before and during reinforcement."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ImitationConfig:
     """Imitate, then reinforce."""
 
     steps: int | None = None
-    """First optimiser steps, which only imitate; 0: the teacher is imitated beside reinforcement from the beginning.
+    """First optimiser steps, which only imitate; 0: imitation and reinforcement from the beginning.
     None: there is no teacher."""
     cost: float = 1.0
     """Weight of the divergence from the teacher when reinforcement begins; it falls to 0 as a line."""

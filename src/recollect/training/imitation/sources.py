@@ -66,7 +66,7 @@ def levels_of(world: GymnasiumConfig) -> tuple[str, ...]:
 
 
 def _require_plain(world: GymnasiumConfig) -> None:
-    """Raise ``ValueError`` where a world changes what minigrid's levels show: the bot plays them as they are."""
+    """Raise ``ValueError`` where a world changes minigrid's levels, which the bot plays unchanged."""
     remedy = "the bot plays the levels as minigrid has them: leave this away, or give episodes recorded in this world"
     others = {name: value for name, value in world.options.items() if (world.id, name) != (BABYAI, "levels")}
     require(not others, "world.options", others, remedy)

@@ -34,7 +34,7 @@ class OfflineDataConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TargetsConfig(EvaluationConfig):
-    """How the agent is scored, in fresh episodes of its world."""
+    """Evaluation of the agent in fresh episodes of its world."""
 
     episodes: int = 64
     greedy: bool = False
@@ -86,7 +86,7 @@ class OfflineConfig(ActingConfig):
         return f"{super().title} · offline"
 
     def build_agent(self) -> DecisionTransformer:
-        """Make the agent alone, with new weights, on the CPU."""
+        """Build the agent with new weights, on the CPU."""
         spec = self.world.spec
         return self.agent.build(self.core, spec.observation_space, spec.action_space)
 

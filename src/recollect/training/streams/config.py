@@ -59,7 +59,7 @@ class SupervisedConfig(StreamConfig):
         return super().samples(-(-steps // unrolls))
 
     def build_agent(self) -> SequenceModel:
-        """Make the model alone, with new weights, on the CPU."""
+        """Build the model with new weights, on the CPU."""
         spec = self.task.spec
         names = ("num_classes", "vocabulary", "input_dim", "input_scale", "target_scale")
         return self.agent.build(self.core, **{name: getattr(spec, name) for name in names})
@@ -117,7 +117,7 @@ class ClassificationConfig(StreamConfig):
         return ("pretrained on its own rows",) if self.pretraining.steps else ()
 
     def build_agent(self) -> SequenceClassifier:
-        """Make the model alone, with new weights, on the CPU."""
+        """Build the model with new weights, on the CPU."""
         return self.agent.build(self.encoder, self.task.spec, restores=self.pretraining.steps > 0)
 
     def build(self) -> Trainer:
@@ -171,7 +171,7 @@ class DetectionConfig(StreamConfig):
         return None if reach is None else reach // steps
 
     def build_agent(self) -> ActivityDetector:
-        """Make the detector alone, with new weights, on the CPU."""
+        """Build the detector with new weights, on the CPU."""
         return self.agent.build(
             self.core,
             class_names=self.task.class_names,
@@ -219,7 +219,7 @@ class SelfSupervisedConfig(StreamConfig):
         return super().title.replace(" · ", " without labels · ")
 
     def build_agent(self) -> SiT:
-        """Make the model alone, with new weights, on the CPU."""
+        """Build the model with new weights, on the CPU."""
         return self.agent.build(self.encoder, self.task.spec)
 
     def build(self) -> Trainer:
