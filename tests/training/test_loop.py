@@ -87,7 +87,7 @@ def test_every_row_is_there_once(tmp_path):
     assert [int(row["step"]) for row in rows(tmp_path / "run") if row["score"]] == [5, 10, 12]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("at", [1, 6, 7])
 def test_a_signal_saves_first_and_the_run_goes_on(tmp_path, number, at):
     whole = fit(config(unroll=4), tmp_path / "whole")
@@ -195,6 +195,30 @@ def test_a_torn_checkpoint_falls_back_to_the_one_before(tmp_path):
     assert "step-000000012 is torn" in console.export_text()
     assert same(weights(whole), weights(resumed))
     assert rows(tmp_path / "whole") == rows(tmp_path / "run")
+
+
+def test_torn_checkpoints_fall_back_to_the_best_evaluation(tmp_path):
+    whole = fit(config(), tmp_path / "whole")
+    fit(config(), tmp_path / "run")
+    for path in (tmp_path / "run" / "checkpoint").rglob("weights.safetensors"):
+        path.write_bytes(path.read_bytes()[:-4])
+    (best,) = (tmp_path / "run" / "best").iterdir()
+    console = Console(record=True, width=200, force_terminal=False, file=io.StringIO())
+    resumed = fit(config(), tmp_path / "run", resume=True, console=console)
+    assert f"continues from the best evaluation, at step {int(best.name[5:])}" in console.export_text()
+    assert same(weights(whole), weights(resumed))
+    assert rows(tmp_path / "whole") == rows(tmp_path / "run")
+
+
+def test_a_run_ends_with_the_process_that_started_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("RECOLLECT_PARENT", str(os.getppid()))
+    assert fit(config(), tmp_path / "run").status == "finished"
+    monkeypatch.setenv("RECOLLECT_PARENT", "1" if os.getppid() != 1 else "2")  # another process has adopted this one
+    outcome = fit(config(), tmp_path / "orphan")
+    assert (outcome.status, outcome.step) == ("interrupted", 1)
+    assert "the end of the process that started it" in outcome.message
+    monkeypatch.delenv("RECOLLECT_PARENT")
+    assert fit(config(), tmp_path / "orphan", resume=True).status == "finished"
 
 
 def test_an_existing_directory_is_refused(tmp_path):

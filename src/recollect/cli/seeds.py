@@ -16,6 +16,7 @@ from typing import Any
 
 from rich.console import Console
 
+from recollect.runs.interrupts import PARENT, Interrupts
 from recollect.terminal import print_status, table
 
 
@@ -35,7 +36,7 @@ def train_seeds(
         The exit status: 0, or that of the first run that failed.
     """
     plain = _without(words)
-    environment = dict(os.environ)
+    environment = os.environ | {PARENT: str(os.getpid())}
     if parallel > 1:
         environment.setdefault("OMP_NUM_THREADS", f"{max(1, (os.cpu_count() or 1) // parallel)}")
     running: list[subprocess.Popen[str]] = []
@@ -60,7 +61,7 @@ def train_seeds(
             if number != signal.SIGINT and process.poll() is None:
                 process.send_signal(number)
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, stop) for number in Interrupts.SIGNALS}
     try:
         with ThreadPoolExecutor(max(1, parallel)) as pool:
             codes = list(pool.map(run, seeds))

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a run after the present step, and blocks can have time limits.
+"""Ctrl-C, SIGTERM and SIGHUP end a run after the present step, and blocks can have time limits.
 
 A step in progress is finished and saved first. A block that leaves no trace when it is stopped (an evaluation, or a
 rollout that was not learned from) is marked by :func:`time_limited`: it ends soon after a signal, or at its limit.
@@ -51,26 +51,44 @@ class Block:
         self.end = monotonic() + self.seconds
 
 
+PARENT = "RECOLLECT_PARENT"
+"""Environment variable with the number of the process that started a run, after whose end the run ends, saved."""
+
+
 class Interrupts:
     """A context in which the first signal only sets :attr:`received`, and a second Ctrl-C stops at once.
 
     Outside the main thread Python delivers no signals, and the context does nothing.
     """
 
-    SIGNALS = (signal.SIGINT, signal.SIGTERM)
+    SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
     active: "Interrupts | None" = None
     """The context that receives the signals of this process."""
     block: Block | None = None
     """Innermost block with a time limit of the main thread."""
 
     def __init__(self) -> None:
-        self.received: str | None = None
+        self._received: str | None = None
         self._process = os.getpid()
+        self._parent = int(os.environ.get(PARENT, 0)) if os.name == "posix" else 0
         self._previous: dict[signal.Signals, Any] = {}
+
+    @property
+    def received(self) -> str | None:
+        """What asked the run to end: a signal, or the end of the process that started it; None while nothing did."""
+        if self._received is None and self._parent and os.getppid() != self._parent:
+            self._received = "the end of the process that started it"
+        return self._received
+
+    @received.setter
+    def received(self, reason: str) -> None:
+        self._received = reason
 
     def __enter__(self) -> "Interrupts":
         if threading.current_thread() is threading.main_thread():
-            self._previous = {number: signal.signal(number, self._receive) for number in self.SIGNALS}
+            # A program that nohup started ignores SIGHUP, and goes on doing so.
+            chosen = [number for number in self.SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+            self._previous = {number: signal.signal(number, self._receive) for number in chosen}
             Interrupts.active = self
         return self
 
@@ -82,7 +100,7 @@ class Interrupts:
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._process:  # a forked worker: its parent handles Ctrl-C
-            if number == signal.SIGTERM:
+            if number != signal.SIGINT:
                 raise SystemExit(128 + number)
             return
         if self.received and number == signal.SIGINT:

@@ -272,21 +272,26 @@ class Fit:
             )
 
     def _restore(self) -> bool:
-        """Continue from the newest checkpoint; return False if there is none yet."""
-        checkpoint, torn = checkpoints.read_newest(self.directory.checkpoints)
+        """Continue from the newest whole checkpoint; return False if there is none yet."""
+        folder = self.directory.checkpoints
+        checkpoint, torn = checkpoints.read_newest(folder)
         for line in torn:
             self._print(line)
         if checkpoint is None:
-            return False
+            folder = self.directory.best
+            checkpoint, _ = checkpoints.read_newest(folder)
+            if checkpoint is None:
+                return False
+            self._print(f"continues from the best evaluation, at step {checkpoint.progress['step']}")
         progress = checkpoint.progress
-        with checkpoints.mismatch_errors(self.directory.checkpoints, progress["step"]):
+        with checkpoints.mismatch_errors(folder, progress["step"]):
             changed = changed_settings(_upgrade(progress["config"]), self.description)
         if changed:
             raise ValueError(
-                f"the checkpoint of step {progress['step']} in {self.directory.checkpoints} belongs to another "
+                f"the checkpoint of step {progress['step']} in {folder} belongs to another "
                 f"config: {'; '.join(changed)}. Resume with its settings, or choose another directory"
             )
-        with checkpoints.mismatch_errors(self.directory.checkpoints, progress["step"]):
+        with checkpoints.mismatch_errors(folder, progress["step"]):
             self.trainer.agent.load_state_dict(dict(checkpoint.weights))
             self.trainer.load(below("trainer.", checkpoint.training), progress["trainer"])
             self.done, self.seconds = progress["step"], progress["seconds"]
@@ -454,7 +459,7 @@ def _setup_errors() -> Iterator[None]:
 
 
 def _has_checkpoint(directory: RunPaths) -> bool:
-    return checkpoints.newest(directory.checkpoints)[0] is not None
+    return any(checkpoints.newest(folder)[0] is not None for folder in (directory.checkpoints, directory.best))
 
 
 def _upgrade(config: Mapping[str, Any]) -> dict[str, Any]:
