@@ -10,6 +10,14 @@ from recollect.cores.config import CoreConfig
 from recollect.cores.feedback import FeedbackTransformerConfig
 from recollect.cores.hcam import HierarchicalChunkMemoryConfig
 from recollect.cores.instructed import InstructedTransformerConfig
+from recollect.cores.linear import (
+    GatedDeltaNetConfig,
+    Mamba2Config,
+    MinGRUConfig,
+    MLSTMConfig,
+    RGLRUConfig,
+    RWKV7Config,
+)
 from recollect.cores.long_short import LongShortTransformerConfig
 from recollect.cores.memoryless import MemorylessConfig
 from recollect.cores.mott import SpatialAttentionMemoryConfig
@@ -27,6 +35,12 @@ if TYPE_CHECKING:
     from recollect.cores.feedback import FeedbackTransformer as FeedbackTransformer
     from recollect.cores.hcam import HierarchicalChunkMemory as HierarchicalChunkMemory
     from recollect.cores.instructed import InstructedTransformer as InstructedTransformer
+    from recollect.cores.linear import MLSTM as MLSTM
+    from recollect.cores.linear import RGLRU as RGLRU
+    from recollect.cores.linear import RWKV7 as RWKV7
+    from recollect.cores.linear import GatedDeltaNet as GatedDeltaNet
+    from recollect.cores.linear import Mamba2 as Mamba2
+    from recollect.cores.linear import MinGRU as MinGRU
     from recollect.cores.long_short import LongShortTransformer as LongShortTransformer
     from recollect.cores.memoryless import Memoryless as Memoryless
     from recollect.cores.mott import SpatialAttentionMemory as SpatialAttentionMemory
@@ -53,6 +67,12 @@ CORES: dict[str, type[CoreConfig]] = {
     "feedback-transformer": FeedbackTransformerConfig,
     "recurrent-transformer": RecurrentTransformerConfig,
     "long-short-transformer": LongShortTransformerConfig,
+    "min-gru": MinGRUConfig,
+    "rg-lru": RGLRUConfig,
+    "mamba2": Mamba2Config,
+    "mlstm": MLSTMConfig,
+    "gated-deltanet": GatedDeltaNetConfig,
+    "rwkv7": RWKV7Config,
     "mott": SpatialAttentionMemoryConfig,
     "spatio-temporal": SpatioTemporalAttentionConfig,
     "timesformer": TimeSformerConfig,

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from recollect.ops.fused_pooling import PoolingWeights, fuse
+from recollect.ops.matrix_scan import Write
 from recollect.ops.weight_grads import Affine
 
 Tensors = tuple[Tensor, ...]
@@ -137,3 +138,55 @@ def heads(rows: int, width: int, dtype: torch.dtype) -> Tensors:
     visible = torch.rand(2, 10 * rows) < 0.8
     visible[:, 0] = True
     return *(tensor.to(dtype) for tensor in drawn), visible
+
+
+def diagonal(rows: int, width: int, dtype: torch.dtype) -> Tensors:
+    """Make decays and updates ``[2, r + 16, d]``, a memory ``[2, d]`` and resets; some decays are 0 or 1."""
+    steps, wide = rows + STEPS, torch.promote_types(dtype, torch.float32)
+    decay = (3 * torch.randn(2, steps, width)).clamp(0, 1)
+    return decay.to(dtype), torch.randn(2, steps, width).to(dtype), torch.randn(2, width).to(wide), _resets(steps)
+
+
+def window(rows: int, width: int, dtype: torch.dtype) -> Tensors:
+    """Make steps ``[2, r + 16, d]``, weights and biases of four steps, a memory ``[2, 3, d]`` and resets."""
+    steps, wide = rows + STEPS, torch.promote_types(dtype, torch.float32)
+    drawn = torch.randn(2, steps, width), torch.randn(width, 4), torch.randn(width)
+    return *(tensor.to(dtype) for tensor in drawn), torch.randn(2, 3, width).to(wide), _resets(steps)
+
+
+def matrices(rows: int, width: int, dtype: torch.dtype) -> Tensors:
+    """Make queries and keys of two groups, values and log decays of four heads, a memory and resets."""
+    steps, e, wide = rows + STEPS, min(width, 8), torch.promote_types(dtype, torch.float32)
+    drawn = [torch.randn(2, steps, heads, e) * e**-0.5 for heads in (2, 2, 4)]
+    decay, memory = -torch.rand(2, steps, 4), torch.randn(2, 4, e, e)
+    return *(tensor.to(dtype) for tensor in drawn), decay.to(wide), memory.to(wide), _resets(steps)
+
+
+def erased(by_rows: bool) -> Callable[[int, int, torch.dtype], Tensors]:
+    """Return the example of a delta rule with a decay for every head, or for every row and with a second write."""
+
+    def example(rows: int, width: int, dtype: torch.dtype) -> Tensors:
+        steps, e, wide = rows + STEPS, min(width, 8), torch.promote_types(dtype, torch.float32)
+        queries, keys, values, *write = (torch.randn(2, steps, 2, e) * e**-0.5 for _ in range(5 if by_rows else 3))
+        keys = torch.nn.functional.normalize(keys, dim=-1)
+        decay = -torch.rand(2, steps, 2, e) if by_rows else -torch.rand(2, steps, 2)
+        drawn = [tensor.to(dtype) for tensor in (queries, keys, values, -0.7 * keys)]
+        memory = torch.randn(2, 2, e, e).to(wide)
+        return *drawn, decay.to(wide), memory, _resets(steps), *(tensor.to(dtype) for tensor in write)
+
+    return example
+
+
+def use_delta_rule(rule: Callable[..., Tensors], *tensors: Tensor) -> Tensors:
+    """Run a delta rule over all steps, with a second write where its tensors are given."""
+    return rule(*tensors[:7], Write(*tensors[7:]) if tensors[7:] else None)
+
+
+def triangular(rows: int, width: int, dtype: torch.dtype) -> Tensors:
+    """Make the entries of unit triangular matrices ``[2, c, c]`` and right sides ``[2, c, d]``."""
+    size, wide = min(rows, 64), torch.promote_types(dtype, torch.float32)
+    return torch.randn(2, size, size).to(wide) / size, torch.randn(2, size, width).to(wide)
+
+
+def _resets(steps: int) -> Tensor:
+    return torch.rand(2, steps) < 0.05

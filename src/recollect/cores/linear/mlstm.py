@@ -1,0 +1,145 @@
+"""mLSTM: the matrix memory of xLSTM, with exponential input gates and a stabilizer.
+
+Per layer, with n_t = norm(x_t), cap(a) = c tanh(a / c), and per head:
+
+    q, k, v = W_q n / sqrt(e), W_k n, W_v n
+    i, f    = cap(W_i n + b_i), log sigmoid(cap(W_f n + b_f))
+    m_t     = max(f_t + m_{t-1}, i_t)
+    C_t     = exp(f_t + m_{t-1} - m_t) C_{t-1} + exp(i_t - m_t) k_t v_t^T
+    s_t     = exp(f_t + m_{t-1} - m_t) s_{t-1} + exp(i_t - m_t) k_t
+    h_t     = C_t^T q_t / (max(|s_t . q_t|, exp(-m_t)) + 1e-6)
+    y_t     = x_t + W_o (sigmoid(W_z n_t) * layer norm(h_t))
+    x'      = y_t + W_3 (silu(W_1 norm(y_t)) * W_2 norm(y_t))
+
+C, s and m are 0 where an episode begins. Apart from the 1e-6, h does not depend on m, which keeps the exponentials in
+range. W_i and W_f start at 0, b_i at -10, b_f evenly from 3 to 6; with ``chrono_steps``, sigmoid(b_f) is exp(-1 / tau)
+for the time constants tau.
+
+Paper: Beck et al. (2024), xLSTM: extended long short-term memory, equations 19-27; the block and the caps are those of
+Beck et al. (2025), xLSTM 7B.
+
+Differs: no.
+"""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from recollect.cores.linear.config import MLSTMConfig
+from recollect.cores.linear.stack import (
+    EPSILON,
+    GatedFeedForward,
+    LinearRecurrence,
+    Memory,
+    MemoryLayer,
+    Refine,
+    log_expm1,
+    time_constants,
+)
+from recollect.ops.linear import Linear
+from recollect.ops.matrix_scan import linear_attention
+from recollect.ops.torch_internals import is_traced
+
+
+class MLSTMState(NamedTuple):
+    """State of an mLSTM."""
+
+    matrix: Tensor  # b l h e v
+    total: Tensor  # b l h e
+    stabilizer: Tensor  # b l h
+
+
+class MLSTMLayer(MemoryLayer):
+    """The equations at the top of this file."""
+
+    def __init__(self, config: MLSTMConfig) -> None:
+        super().__init__()
+        heads, (e, v) = config.num_heads, config.head_sizes
+        self.num_heads, self.sizes, self.cap = heads, (e, v), config.gate_cap
+        self.split = (heads * e, heads * e, heads * v, heads * v)
+        self.norm = nn.RMSNorm(config.dim, EPSILON)
+        self.expand = Linear(config.dim, sum(self.split), bias=False)  # W_q, W_k, W_v, W_z
+        self.gates = Linear(config.dim, 2 * heads)  # W_i, W_f
+        self.norm_heads = nn.Parameter(torch.ones(heads * v))
+        self.out = Linear(heads * v, config.dim, bias=False)
+        hidden = config.feedforward_dim
+        self.refine = Refine(config.dim, GatedFeedForward(config.dim, hidden) if hidden else None)
+        with torch.no_grad():
+            self.gates.weight.zero_()
+            self.gates.bias[:heads] = -10.0
+            steps = config.chrono_steps
+            keep = torch.linspace(3, 6, heads) if steps is None else -log_expm1(1 / time_constants(heads, steps))
+            self.gates.bias[heads:] = keep
+
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Return the shapes of the matrices, of the sums of keys, and of the stabilizers."""
+        e, v = self.sizes
+        return (self.num_heads, e, v), (self.num_heads, e), (self.num_heads,)
+
+    def forward(self, x: Tensor, memory: Memory, first: Tensor) -> tuple[Tensor, Memory]:
+        """Take t steps."""
+        matrix, total, m = memory
+        heads, (e, _) = self.num_heads, self.sizes
+        n = self.norm(x)
+        q, k, v, gate = self.expand(n).split(self.split, -1)
+        q, k, v = (part.unflatten(-1, (heads, -1)) for part in (q, k, v))
+        i, f = (self.cap * torch.tanh(self.gates(n).to(m.dtype) / self.cap)).chunk(2, -1)
+        f = F.logsigmoid(f)
+        peak = stabilizers(f, i, m, first, self.cap)
+        before = torch.cat((m[:, None], peak[:, :-1]), 1)
+        decay = f + torch.where(first[..., None], 0.0, before) - peak
+        # The sum of keys is one more column of the matrix, of values 1.
+        joined = torch.cat((matrix, total[..., None]), -1)
+        strength = (i - peak).exp()[..., None]
+        values = torch.cat((v.to(m.dtype) * strength, strength), -1)
+        read, joined = linear_attention(q * e**-0.5, k, values, decay, joined, first)
+        read = read[..., :-1] / (torch.maximum(read[..., -1:].abs(), (-peak).exp()[..., None]) + EPSILON)
+        read = F.layer_norm(read, read.shape[-1:], eps=EPSILON).flatten(-2) * self.norm_heads
+        x = self.refine(x + self.out(gate.sigmoid() * read))
+        return x, (joined[..., :-1], joined[..., -1], peak[:, -1])
+
+    def flops(self) -> int:
+        """Return those of one read and one write of every matrix with its sum of keys."""
+        e, v = self.sizes
+        return 4 * self.num_heads * e * (v + 1)
+
+
+def stabilizers(f: Tensor, i: Tensor, m: Tensor, first: Tensor, cap: float) -> Tensor:
+    """Return m_t = max(f_t + m_{t-1}, i_t) of all steps, with m_{t-1} = 0 where an episode begins.
+
+    Args:
+        f: ``[b, t, h]``, at most 0.
+        i: ``[b, t, h]``, between -cap and cap.
+        m: m before the first step, ``[b, h]``.
+        first: bool ``[b, t]``.
+        cap: largest size of i.
+
+    Returns:
+        ``[b, t, h]``.
+    """
+    if is_traced() or f.shape[1] == 1:
+        peaks = []
+        for fs, its, begins in zip(f.unbind(1), i.unbind(1), first.unbind(1), strict=True):
+            m = torch.maximum(fs + torch.where(begins[:, None], 0.0, m), its)
+            peaks.append(m)
+        return torch.stack(peaks, 1)
+    begins = first[..., None]
+    # m_t = F_t + max over s of (i_s - F_s) with F the sum of f. A fall of F where an episode begins puts all that was
+    # before it, at most cap, below every i; float64 keeps the precision of long sums.
+    fall = torch.where(begins, -(4 * cap + 1), f.double())
+    height = fall.cumsum(1)
+    entry = torch.where(begins, torch.maximum(f, i), i).double()
+    peak = height + (entry - height).cummax(1).values
+    of_memory = torch.where(begins.cumsum(1) > 0, -torch.inf, height + m[:, None])
+    return torch.maximum(peak, of_memory).to(f.dtype)
+
+
+class MLSTM(LinearRecurrence[MLSTMState]):
+    """Matrix memory of xLSTM; equations are at the top of this file."""
+
+    state_type = MLSTMState
+
+    def __init__(self, config: MLSTMConfig, input_dim: int) -> None:
+        super().__init__(config, input_dim, [MLSTMLayer(config) for _ in range(config.num_layers)])

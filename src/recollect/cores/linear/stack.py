@@ -1,0 +1,140 @@
+"""What linear recurrences share: a residual stack of layers with constant memories, its states, and small blocks.
+
+x   = W_in input                            (omitted where the widths agree)
+x   = x + memory layer(norm(x))             for every layer
+x   = x + feed-forward(norm(x))             where there is one
+out = norm(x)
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from recollect.cores.contract import MemoryCore, StateT, companion
+from recollect.cores.linear.config import LinearConfig
+from recollect.layers.feedforward import input_projection, linear_flops
+from recollect.ops.linear import Linear
+
+Memory = tuple[Tensor, ...]
+"""The memory of one layer: tensors ``[b, ...]``, in the order of the state's fields."""
+
+EPSILON = 1e-6
+"""Added to squares in norms."""
+
+
+class MemoryLayer(nn.Module, ABC):
+    """A layer of the residual stack with a memory that starts as zeros."""
+
+    @abstractmethod
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Return the shape of one row of each tensor of the memory."""
+
+    @abstractmethod
+    def forward(self, x: Tensor, memory: Memory, first: Tensor) -> tuple[Tensor, Memory]:
+        """Take t steps: the stream ``[b, t, d]``, the memory, bool ``[b, t]`` -> the stream and the memory after."""
+
+    def flops(self) -> int:
+        """Return multiply-adds x 2 of one step, beside those of the linear maps."""
+        return 0
+
+
+class LinearRecurrence(MemoryCore[StateT]):
+    """Base of the linear recurrences: a stack of layers of one kind.
+
+    A state of ``state_type`` has leaves ``[b, l, ...]``.
+    """
+
+    state_type: ClassVar[type[Any]]
+    runs_in_float16 = True
+    stream_type = companion("recollect.cores.linear.stream:LinearStream")
+    reference_unroll = companion("recollect.cores.linear.reference:reference_unroll")
+
+    layers: Sequence[Any]
+
+    def __init__(self, config: LinearConfig, input_dim: int, layers: Sequence[MemoryLayer]) -> None:
+        super().__init__()
+        self.config = config
+        self.input_shape, self.output_shape = (input_dim,), (config.dim,)
+        self.project = input_projection(input_dim, config.dim)
+        self.layers = nn.ModuleList(layers)  # type: ignore[assignment]
+        self.norm = nn.RMSNorm(config.dim, EPSILON) if config.final_norm else nn.Identity()
+
+    def initial_state(self, batch_size: int) -> StateT:
+        """Return zeros."""
+        shapes = self.layers[0].shapes()
+        return self.state_type._make(self.zeros(batch_size, len(self.layers), *shape) for shape in shapes)
+
+    def unroll(self, inputs: Tensor, state: StateT, is_first: Tensor) -> tuple[Tensor, StateT]:
+        """Compute all steps at once, layer by layer."""
+        x, memories = self.project(inputs).to(state[0].dtype), []  # the stream keeps its precision under autocast
+        for index, layer in enumerate(self.layers):
+            x, memory = layer(x, tuple(leaf[:, index] for leaf in state), is_first)
+            memories.append(memory)
+        return self.norm(x), self.state_type._make(torch.stack(leaf, 1) for leaf in zip(*memories, strict=True))
+
+    def flops_per_step(self) -> int:
+        """Return the sum of all linear maps and of the layers' own products."""
+        return linear_flops(self) + sum(layer.flops() for layer in self.layers)
+
+
+class GatedFeedForward(nn.Module):
+    """``W3 (f(W1 x) * W2 x)`` with the SiLU or the GELU approximation as f, without biases."""
+
+    def __init__(self, dim: int, hidden_dim: int, *, gelu: bool = False) -> None:
+        super().__init__()
+        self.gelu = gelu
+        self.expand = Linear(dim, 2 * hidden_dim, bias=False)
+        self.contract = Linear(hidden_dim, dim, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``[..., dim] -> [..., dim]``."""
+        gate, value = self.expand(x).chunk(2, -1)
+        return self.contract((F.gelu(gate, approximate="tanh") if self.gelu else F.silu(gate)) * value)
+
+
+class Refine(nn.Module):
+    """Add a feed-forward of the normalized stream to the stream; without one, the identity."""
+
+    def __init__(self, dim: int, feed_forward: nn.Module | None) -> None:
+        super().__init__()
+        self.norm = nn.RMSNorm(dim, EPSILON) if feed_forward else None
+        self.feed_forward = feed_forward
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``[..., dim] -> [..., dim]``."""
+        return x + self.feed_forward(self.norm(x)) if self.norm and self.feed_forward else x
+
+
+class ShortConvolution(nn.Module):
+    """Weights ``[d, k]`` and bias of a convolution over the last k steps, with the start of ``nn.Conv1d``."""
+
+    def __init__(self, dim: int, steps: int, *, bias: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(dim, steps).uniform_(-(steps**-0.5), steps**-0.5))
+        self.bias = nn.Parameter(torch.zeros(dim)) if bias else None
+
+
+def unit(x: Tensor) -> Tensor:
+    """Scale vectors ``[..., e]`` to length 1; those near 0 stay short, so that gradients are bounded."""
+    return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + EPSILON)
+
+
+def time_constants(count: int, longest: int) -> Tensor:
+    """Return ``count`` time constants from 2 to ``longest`` steps, evenly in logarithm."""
+    return torch.logspace(math.log10(2), math.log10(longest), count)
+
+
+def log_expm1(x: Tensor) -> Tensor:
+    """Return log(exp(x) - 1), the inverse of softplus."""
+    return x + torch.log(-torch.expm1(-x))
+
+
+def step_size_bias(heads: int) -> Tensor:
+    """Return biases whose softplus is drawn from 0.001 to 0.1, evenly in logarithm: step sizes of state spaces."""
+    low, high = math.log(1e-3), math.log(0.1)
+    return log_expm1(torch.empty(heads).uniform_(low, high).exp().clamp(min=1e-4))
