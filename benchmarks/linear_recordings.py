@@ -66,6 +66,23 @@ def call(name: str, module: Any, config: Any, inputs: torch.Tensor) -> tuple[tor
     return outputs, {"matrix": cache.get_recurrent_state(0, state_idx=0)}
 
 
+def peer_layer(key: str, ours: Any) -> torch.nn.Module:
+    """Return the layer of transformers with the sizes of a config of ours, for benchmarks/linear.py."""
+    if key == "mamba2":
+        config: Any = Mamba2Config(
+            hidden_size=ours.dim, num_heads=ours.num_heads, head_dim=ours.expand * ours.dim // ours.num_heads,
+            expand=ours.expand, state_size=ours.state_dim, n_groups=ours.num_groups, chunk_size=64,
+            num_hidden_layers=1,
+        )  # fmt: skip
+        return Mamba2Mixer(config, 0)
+    keys, values = ours.head_sizes
+    config = Qwen3NextConfig(
+        hidden_size=ours.dim, linear_num_value_heads=ours.num_heads, linear_num_key_heads=ours.num_heads,
+        linear_key_head_dim=keys, linear_value_head_dim=values, num_hidden_layers=1, layer_types=["linear_attention"],
+    )  # fmt: skip
+    return Qwen3NextGatedDeltaNet(config, 0)
+
+
 def record() -> dict[str, np.ndarray]:
     """Return all arrays, named ``core/kind/name``."""
     found = {}

@@ -30,10 +30,10 @@ from torch import Tensor
 
 from recollect.ops.torch_internals import is_traced
 
-CHUNK = 64
-"""Steps of a chunk with one decay for a head."""
+CHUNK = 32
+"""Most steps of a chunk with one decay for a head."""
 ROW_CHUNK = 16
-"""Steps of a chunk with a decay for each row, whose inverse is at most exp(16 x the largest |log decay|)."""
+"""Most steps of a chunk with a decay for each row, whose inverse is at most exp(16 x the largest |log decay|)."""
 
 
 class Write(NamedTuple):
@@ -116,11 +116,11 @@ def delta_rule(
         decay = chunked.sums(log_decay)
         mask, start, end, kept = (m[:, None] for m in chunked.masks())
         weigh = (_row_weights if rows else _head_weights)(decay, mask, start, end, wide)
-        among, shown = weigh.pairs(b, k).tril(-1), weigh.pairs(q, k)
+        others, shown = weigh.pairs(-b, k), weigh.pairs(q, k)
         b_start, q_start, k_end = weigh.start(b), weigh.start(q), weigh.end(k)
         extra = None if write is None else Write(*(chunked.split(tensor.to(wide)) for tensor in write))
         rest = v if extra is None else v + weigh.pairs(b, extra.keys).tril(-1) @ extra.values
-        solved = solve_unit_lower(-among, torch.cat((rest, b_start), -1))
+        solved = solve_unit_lower(others, torch.cat((rest, b_start), -1))
         own, of_memory = solved.split((v.shape[-1], b.shape[-1]), -1)  # w = own + of_memory S
         written, outputs = k_end.mT @ own, shown @ own
         if extra is not None:
@@ -215,8 +215,8 @@ class _Chunks:
 
     def __init__(self, first: Tensor, size: int) -> None:
         steps = first.shape[1]
-        self.size = min(size, steps)
-        self.chunks = -(-steps // self.size)
+        self.chunks = -(-steps // size)
+        self.size = -(-steps // self.chunks)  # equal parts, so that few steps are added
         self.lack = self.chunks * self.size - steps
         first = F.pad(first, (0, self.lack)).unflatten(1, (self.chunks, self.size))
         self.first = first  # b n c
@@ -295,18 +295,17 @@ def _carry(step: Tensor, written: Tensor, kept: Tensor, memory: Tensor) -> tuple
     S' = step S + written, or written where an episode begins in the chunk
     """
     before = []
-    for chunk in range(written.shape[2]):
+    # Unbound, not indexed: the gradient of every index would be a tensor of the size of the whole.
+    for grow, new, stays in zip(step.unbind(2), written.unbind(2), kept.unbind(2), strict=True):
         before.append(memory)
-        after = step[:, :, chunk] @ memory + written[:, :, chunk]
-        memory = torch.where(kept[:, :, chunk], after, written[:, :, chunk])
+        memory = torch.where(stays, new + grow @ memory, new)
     return torch.stack(before, 2), memory
 
 
 def _carry_decayed(shrink: Tensor, written: Tensor, kept: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
     """As :func:`_carry` with a number for each head: ``[b, g, n, r, e, v]``."""
     before, memory = [], memory.unflatten(1, written.shape[1:4:2])
-    for chunk in range(written.shape[2]):
+    for factor, new, stays in zip(shrink.unbind(2), written.unbind(2), kept.unbind(2), strict=True):
         before.append(memory)
-        after = torch.addcmul(written[:, :, chunk], shrink[:, :, chunk], memory)
-        memory = torch.where(kept[:, :, chunk], after, written[:, :, chunk])
+        memory = torch.where(stays, torch.addcmul(new, factor, memory), new)
     return torch.stack(before, 2), memory.flatten(1, 2)

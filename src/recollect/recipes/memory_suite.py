@@ -177,7 +177,7 @@ COLUMNS = (
     _imitated("streets", "streets", _plain_streets, 150, _STREETS),
     Column(key="t-maze", title="T-maze, 70", config=_shorter_maze, how="reinforcement", seconds=130, every=50),
 )
-"""Columns from left to right; the seconds of all cells are 4.9 hours (see docs/log.md for how they were chosen)."""
+"""Columns from left to right; the seconds of all cells are 7 hours (see docs/log.md for how they were chosen)."""
 
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     **{key: (key, {}) for key in GENERAL_CORES},
