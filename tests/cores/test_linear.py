@@ -1,0 +1,56 @@
+"""Linear recurrences: what is particular to each, beside the contract."""
+
+import math
+
+import pytest
+import torch
+
+from recollect.cores import CORES
+from recollect.cores.linear.mlstm import stabilizers
+from recollect.state import leaves, map_state, named_leaves
+
+KEYS = ("min-gru", "rg-lru", "mamba2", "mlstm", "gated-deltanet", "rwkv7")
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_long_calls_with_resets_equal_single_steps(key):
+    """Several chunks of every kind, and resets in the middle of them."""
+    torch.manual_seed(0)
+    core = CORES[key](dim=8, num_layers=1, hidden_dim=0).build(8).double()
+    for parameter in core.parameters():
+        torch.nn.init.normal_(parameter, std=0.4)
+    x, first = torch.randn(2, 110, 8, dtype=torch.float64), torch.zeros(2, 110, dtype=torch.bool)
+    first[0, 37] = first[1, 64] = first[1, 65] = True
+    outputs, state = core(x, core.initial_state(2), first)
+    stream = core.stream(2)
+    steps = [stream.step(x[:, t], first[:, t]) for t in range(110)]
+    torch.testing.assert_close(torch.stack(steps, 1), outputs)
+    for (name, leaf), own in zip(named_leaves(state), leaves(stream.state), strict=True):
+        torch.testing.assert_close(own, leaf, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_chrono_steps_set_how_long_a_memory_lasts(key):
+    """The matrix or vector of the memory, without inputs, falls to about exp(-t / tau) in t steps."""
+    longest, found = 1000, []
+    for steps in (None, longest):
+        torch.manual_seed(0)
+        core = CORES[key](dim=16, num_layers=1, hidden_dim=0, chrono_steps=steps).build(16)
+        state = map_state(torch.ones_like, core.initial_state(1))
+        zeros, first = torch.zeros(1, 200, 16), torch.zeros(1, 200, dtype=torch.bool)
+        with torch.no_grad():
+            _, after = core(zeros, state, first)
+        found.append(leaves(after)[0].abs().max().item())
+    kept = found[1]
+    assert math.exp(-200 / 500) / 2 < kept <= 1.5, f"{key}: {kept} of the memory after 200 steps; before: {found[0]}"
+
+
+def test_the_stabilizer_is_its_own_loop():
+    torch.manual_seed(0)
+    f, i = -torch.rand(3, 70, 2) * 5, (torch.rand(3, 70, 2) * 2 - 1) * 15
+    first, m = torch.rand(3, 70) < 0.1, torch.randn(3, 2) * 40
+    peaks, peak = [], m
+    for t in range(70):
+        peak = torch.maximum(f[:, t] + torch.where(first[:, t, None], 0.0, peak), i[:, t])
+        peaks.append(peak)
+    torch.testing.assert_close(stabilizers(f, i, m, first, 15.0), torch.stack(peaks, 1))
