@@ -1,17 +1,19 @@
-"""Benchmarks of cores (speed, bytes, FLOPs, and the machine's peak), kernels, and chunks on long rows.
+"""Benchmarks of cores (speed, bytes, FLOPs, the machine's peak), kernels, chunks on long rows, and exported steps.
 
 Importing this package does not import torch: the functions that need it are imported when they are first used.
 """
 
 from typing import TYPE_CHECKING
 
-from recollect.benchmark.config import ChunksBenchmark, CoresBenchmark, OpsBenchmark
+from recollect.benchmark.config import ChunksBenchmark, CoresBenchmark, ExportBenchmark, OpsBenchmark
 from recollect.lazy import attach
 
 if TYPE_CHECKING:
     from recollect.benchmark.chunks import render_chunks as render_chunks
     from recollect.benchmark.chunks import run_chunks as run_chunks
     from recollect.benchmark.cores import run as run
+    from recollect.benchmark.export import render_export as render_export
+    from recollect.benchmark.export import run_export as run_export
     from recollect.benchmark.ops import render_ops as render_ops
     from recollect.benchmark.ops import run_ops as run_ops
     from recollect.benchmark.results import Results as Results
@@ -21,6 +23,7 @@ BENCHMARKS: dict[str, tuple[type, str, str]] = {
     "cores": (CoresBenchmark, "run", "render"),
     "ops": (OpsBenchmark, "run_ops", "render_ops"),
     "chunks": (ChunksBenchmark, "run_chunks", "render_chunks"),
+    "export": (ExportBenchmark, "run_export", "render_export"),
 }
 """Benchmarks of ``recollect benchmark``: settings, and the functions of this package that measure and make a table."""
 
@@ -30,9 +33,11 @@ __getattr__ = attach(
         "Results": "results",
         "render": "table",
         "render_chunks": "chunks",
+        "render_export": "export",
         "render_ops": "ops",
         "run": "cores",
         "run_chunks": "chunks",
+        "run_export": "export",
         "run_ops": "ops",
     },
 )

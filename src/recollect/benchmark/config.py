@@ -123,6 +123,36 @@ class ChunksBenchmark:
         require(self.dtype in ("float32", "bfloat16"), "dtype", self.dtype, "choose float32 or bfloat16")
 
 
+@dataclass(frozen=True, kw_only=True)
+class ExportBenchmark:
+    """Time of an exported step of every core, beside a step of its stream, at the cores' default sizes."""
+
+    cores: tuple[str, ...] = ()
+    """Cores to measure; all of them when empty."""
+    formats: tuple[str, ...] = ("onnx", "aoti")
+    """Formats: onnx (onnxruntime), pt2 (torch), aoti (compiled by torch with a C++ compiler: minutes a core)."""
+    batch: int = 1
+    """Rows."""
+    repeats: int = 15
+    """Rounds, in which stream and program take turns."""
+    seconds: float = 0.2
+    """Duration of each of the two in a round."""
+    quick: bool = False
+    """Test run at certification sizes. Its speeds mean nothing."""
+    output: str = "benchmarks/results"
+    """Folder for the CSV and JSON files; empty saves nothing."""
+
+    def __post_init__(self) -> None:
+        for name in self.cores:
+            lookup(CORES, name, "core")
+        for name in self.formats:
+            require(name in ("onnx", "pt2", "aoti"), "formats", name, "choose onnx, pt2 or aoti")
+        require(len(self.formats) > 0, "formats", self.formats, "give at least one, such as onnx")
+        _require_at_least(self, 1, "batch")
+        _require_at_least(self, 2, "repeats")
+        require(self.seconds >= 0, "seconds", self.seconds, "give a time, or 0 for single calls")
+
+
 def _require_at_least(config: object, least: int, *fields: str) -> None:
     for field in fields:
         require(getattr(config, field) >= least, field, getattr(config, field), f"use at least {least}")
