@@ -21,6 +21,7 @@ from recollect.export.folder import describe, export_model, initial_values
 from recollect.export.selftest import open_program, record, replay
 from recollect.export.step import one_step
 from recollect.export.trace import FORMATS, batch_bounds, trace, write_program
+from recollect.tasks.streams.contract import Scale
 
 OBSERVATION = spaces.Dict(
     {
@@ -107,6 +108,29 @@ def test_what_an_agent_reads_has_a_name_and_a_source():
     np.testing.assert_array_equal(recorded["inputs.previous_action"][1:], recorded["outputs.action"][:-1])
     plain = one_step(_agent("gru", spaces.Box(-1, 1, (3,)), previous_action="none", previous_reward=False))
     assert [port.name for port in plain.inputs][:2] == ["observation", "is_first"]
+
+
+def test_raw_rows_are_standardised_inside(tmp_path):
+    """Means of 1e4 and deviations of 1e-3 need float64 up to the subtraction, in the program too."""
+    torch.manual_seed(0)
+    inputs, targets = Scale((1e4, -3.0), (1e-3, 2.0)), Scale((50.0,), (4.0,))
+    config = SequenceModelConfig(embedding_dim=16)
+    model = config.build(
+        small_config(CORES["gru"]), num_classes=1, input_dim=2, input_scale=inputs, target_scale=targets
+    )
+    step = one_step(model)
+    assert step.inputs[0].dtype == torch.float64 and step.outputs[0] == "values"
+    recorded = record(step, steps=20)
+    assert abs(recorded["inputs.inputs"][..., 0] - 1e4).max() < 0.01 and recorded["outputs.values"].std() > 0.01
+    program = trace(step).module()
+    with torch.no_grad():
+        found = replay(
+            lambda arrays: [tensor.numpy() for tensor in program(*map(torch.as_tensor, arrays))],
+            step,
+            recorded,
+            [leaf.numpy() for leaf in step.initial(3)],
+        )
+    assert found.worst < 1e-6
 
 
 def test_what_has_no_step_says_why(tmp_path):

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from recollect import __version__
-from recollect.agents.normalization import ReturnNorm, RunningNorm
+from recollect.agents.normalization import ReturnNorm, RunningNorm, Standardization
 from recollect.config import require
 from recollect.export import cpp
 from recollect.export.selftest import SAME_ACTIONS, STEPS, TOLERANCE, Agreement, open_program, record, replay
@@ -214,7 +214,7 @@ def _describe_input(port: Port) -> dict[str, Any]:
 
 def _statistics(model: nn.Module) -> dict[str, Any]:
     """Return the buffers of all normalisations inside a model, for people: the program applies them itself."""
-    kinds = (RunningNorm, ReturnNorm)
+    kinds = (RunningNorm, ReturnNorm, Standardization)
     found = {name: module for name, module in model.named_modules() if isinstance(module, kinds)}
     return {name: {own: one.tolist() for own, one in module.named_buffers()} for name, module in found.items()}
 

@@ -41,18 +41,19 @@ class Port(NamedTuple):
     """Of one row."""
     dtype: torch.dtype
     about: str
-    low: float = -1.0
-    """Least and largest value that a self-test draws."""
-    high: float = 1.0
+    low: float | list[float] = -1.0
+    """Least and largest value that a self-test draws; of all numbers, or of each in the last axis."""
+    high: float | list[float] = 1.0
     source: str | None = None
     """Output of the previous step that is given here; anything at ``is_first``."""
 
     def draw(self, rows: int, generator: torch.Generator) -> Tensor:
         """Return random values ``[rows, *shape]``."""
         drawn = torch.rand(rows, *self.shape, generator=generator, dtype=torch.float64)
+        low, high = (torch.as_tensor(edge, dtype=torch.float64) for edge in (self.low, self.high))
         if not self.dtype.is_floating_point:
-            return (self.low + drawn * (self.high - self.low + 1)).floor().clamp(max=self.high).to(self.dtype)
-        return (self.low + drawn * (self.high - self.low)).to(self.dtype)
+            return torch.minimum((low + drawn * (high - low + 1)).floor(), high).to(self.dtype)
+        return (low + drawn * (high - low)).to(self.dtype)
 
 
 class Form(ABC):
@@ -88,18 +89,22 @@ class CoreForm(Form):
 
 
 class SequenceForm(Form):
-    """A sequence model: tokens or vectors in, logits out."""
-
-    outputs = ("logits",)
+    """A sequence model: tokens or raw vectors in, logits or values in the units of the training data out."""
 
     def __init__(self, model: SequenceModel) -> None:
         super().__init__(model)
         model.stream(1)  # raises where a model reads whole rows only
-        if model.vocabulary is None:
-            dtype = next(model.parameters()).dtype
-            self.inputs = (Port("inputs", (int(model.input_dim or 0),), dtype, "one row of numbers", -2.0, 2.0),)
-        else:
+        self.outputs = ("logits" if model.target_norm is None else "values",)
+        width = (int(model.input_dim or 0),)
+        if model.vocabulary is not None:
             self.inputs = (Port("inputs", (), torch.int64, "a token", 0, model.vocabulary - 1),)
+        elif model.input_norm is None:
+            dtype = next(model.parameters()).dtype
+            self.inputs = (Port("inputs", width, dtype, "one row of numbers", -2.0, 2.0),)
+        else:  # a large mean needs float64
+            mean, spread = model.input_norm.mean, 2 * model.input_norm.std
+            low, high = (mean - spread).tolist(), (mean + spread).tolist()
+            self.inputs = (Port("inputs", width, torch.float64, "one row of raw numbers", low, high),)
 
     def step(self, given: Named, state: Any, is_first: Tensor) -> tuple[tuple[Tensor, ...], Any]:
         """See :meth:`Form.step`."""
