@@ -218,7 +218,7 @@ def test_what_is_no_model_is_named(tmp_path):
         recollect.load(tmp_path / "nothing")
     with pytest.raises(ValueError, match=r"config\.json does not exist"):
         recollect.load(tmp_path)
-    with pytest.raises(ValueError, match="unknown source of models 'hubb'"):
+    with pytest.raises(ValueError, match="source='hubb:me/model': there is no such folder"):
         recollect.load("hubb:me/model")
     MODELS["sit"]().save(tmp_path / "sit")
     with pytest.raises(ValueError, match="holds a model of class SiT, not ActorCritic"):

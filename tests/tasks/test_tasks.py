@@ -90,7 +90,8 @@ def test_batch_fits_the_spec(task):
         spec = next(part.spec for part in task.tasks if part.spec.length == batch.inputs.shape[1])
     if spec.vocabulary is None:
         assert batch.inputs.shape == (64, spec.length, spec.input_dim)
-        assert batch.inputs.dtype == torch.float32 and batch.inputs.isfinite().all()
+        wanted = torch.float32 if spec.input_scale is None else torch.float64
+        assert batch.inputs.dtype == wanted and batch.inputs.isfinite().all()
     else:
         assert batch.inputs.shape == (64, spec.length) and batch.inputs.dtype == torch.int64
         assert batch.inputs.min() >= 0 and batch.inputs.max() < spec.vocabulary
