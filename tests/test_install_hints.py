@@ -26,7 +26,7 @@ KNOWN = {name_of(requirement) for group in (PROJECT["dependencies"], *EXTRAS.val
 
 def texts():
     """Every text of the repository that may hold a hint, without the tests, by its path."""
-    files = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile", "pyproject.toml")]
+    files = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "pyproject.toml")]
     for folder in ("src", "docs", "plugins", "examples", "benchmarks", ".ci", ".github"):
         files += [path for path in (ROOT / folder).rglob("*") if path.suffix in SUFFIXES and path.is_file()]
     return {path.relative_to(ROOT): path.read_text(errors="replace") for path in files if path.is_file()}
