@@ -63,7 +63,7 @@ def wrong_with(requirement):
 
 def test_the_distribution_is_not_called_as_the_other_project():
     assert PROJECT["name"] == "recollect-torch"
-    readme = (ROOT / "README.md").read_text()
+    readme = " ".join((ROOT / "README.md").read_text().split())
     assert (
         "The distribution is `recollect-torch`; `recollect` on the Python package index is another project." in readme
     )
