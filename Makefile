@@ -7,6 +7,8 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 comma := ,
 export OMP_NUM_THREADS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
+# Tests start hundreds of processes: without cached bytecode each of them compiles the library again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-all test-engines lint types imports unit unit-all docs tables slow benchmark clean
 

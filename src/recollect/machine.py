@@ -1,4 +1,4 @@
-"""Facts about this machine: processor, memory, processes."""
+"""Facts about this machine: processor, memory, processes, optional packages."""
 
 import os
 import platform
@@ -7,7 +7,7 @@ import threading
 from contextlib import suppress
 from multiprocessing import parent_process
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 _ASKED = re.compile(r"allocate ([\d.]+ ?[KMGT]?i?B|\d+ bytes)|buffer size: ([\d.]+ ?[KMGT]i?B)")
 _TOO_LARGE = re.compile(
@@ -124,3 +124,16 @@ def _fields() -> dict[str, str]:
         return {}
     fields = dict(line.split(":", 1) for line in reversed(lines) if ":" in line)
     return {name.strip(): value.strip() for name, value in fields.items()}
+
+
+def require_matplotlib() -> Any:
+    """Import matplotlib.
+
+    Raises:
+        ValueError: matplotlib is not installed.
+    """
+    try:
+        import matplotlib.figure
+    except ImportError as error:
+        raise ValueError('pictures need matplotlib: pip install "recollect-torch[plots]"') from error
+    return matplotlib

@@ -218,6 +218,17 @@ def test_words_are_read_one_by_one_up_to_the_last(num_words, normed):
         torch.testing.assert_close(one, two.grad)
 
 
+@pytest.mark.filterwarnings("ignore:The tensor attributes .* were assigned during export")  # by nn.LSTM
+@pytest.mark.parametrize("num_words", [1, 4])
+def test_sentences_are_exported_for_any_number_of_rows(num_words):
+    encoder = WordLSTM(spaces.MultiDiscrete([9] * num_words), EncoderConfig(sentence_dim=6, word_dim=5)).eval()
+    words = torch.randint(9, (20, num_words))
+    rows = torch.export.Dim("rows", min=2)
+    exported = torch.export.export(encoder, (words[:3],), dynamic_shapes=({0: rows},)).module()
+    for count in (2, 12, 20):
+        torch.testing.assert_close(exported(words[:count]), encoder(words[:count]))
+
+
 def test_parts_stand_side_by_side_in_order_and_may_be_nested():
     space = spaces.Dict(
         {

@@ -72,7 +72,7 @@ def test_contract(key, config, index):
     assert card.passed, str(card)
 
 
-@pytest.mark.parametrize("key", only({"gru", "hcam"}, CORES))
+@pytest.mark.parametrize("key", only({"gru"}, CORES))
 def test_slow_lines_by_default(key):
     card = certify(load(key), lines=SLOW_LINES, long_steps=10_000, long_seconds=0.5, quick=True)
     assert card.passed, str(card)

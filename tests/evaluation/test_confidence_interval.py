@@ -10,7 +10,6 @@ from recollect.evaluation.confidence_interval import (
     improvement_interval,
     interquartile_mean,
     performance_profile,
-    profile_interval,
     score_interval,
     seeds_interval,
 )
@@ -83,14 +82,6 @@ def test_a_profile_counts_runs_above_a_score():
     strata = list(matrix.T)
     assert performance_profile(strata, thresholds) == pytest.approx([(matrix > t).mean() for t in thresholds])
     assert performance_profile([np.array([0.3])], np.array([0.3])) == 0, "above, not at"
-    low, high = profile_interval(strata, thresholds, 300)
-    generator = np.random.default_rng(0)
-    index = [generator.integers(0, 5, (300, 5)) for _ in strata]
-    shares = [
-        [(scores[places[k]] > 0.3).mean() for scores, places in zip(strata, index, strict=True)] for k in range(300)
-    ]
-    assert [low[1], high[1]] == pytest.approx(np.quantile(np.mean(shares, 1), [0.025, 0.975]))
-    assert profile_interval([np.array([0.1])], thresholds) is None
 
 
 def test_the_interval_covers_about_as_often_as_it_says():

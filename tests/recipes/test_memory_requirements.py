@@ -4,6 +4,7 @@ import json
 import math
 
 import pytest
+from recipe_runs import runs_of
 
 from recollect.cores import CORES
 from recollect.recipes import RECIPES, memory_requirements
@@ -22,7 +23,7 @@ STUDY_SCALES = [
 
 @pytest.mark.parametrize(("recipe", "scale"), SCALES)
 def test_what_is_said_to_need_more_than_windows_does(recipe, scale):
-    for run in recipe.rows(scale):
+    for run in runs_of(recipe.name, scale):
         for name, test in run.scored.items():
             if not test.beyond_window:
                 continue
@@ -34,7 +35,7 @@ def test_what_is_said_to_need_more_than_windows_does(recipe, scale):
 
 @pytest.mark.parametrize(("recipe", "scale"), STUDY_SCALES)
 def test_every_study_has_a_full_window_and_an_hcam_that_chooses(recipe, scale):
-    rows = {run.row: run for run in recipe.rows(scale)}
+    rows = {run.row: run for run in runs_of(recipe.name, scale)}
     assert {"hcam", "transformer-xl", "lstm", "memoryless"} <= rows.keys()
     full = rows["transformer-xl, full window"]
     assert all(full.config.core.memory_len >= test.where.spec.max_steps for test in full.scored.values())
@@ -58,7 +59,7 @@ def test_every_study_has_a_full_window_and_an_hcam_that_chooses(recipe, scale):
 
 @pytest.mark.parametrize("key", STUDIES)
 def test_the_long_scale_is_the_lite_one_without_a_teacher_for_two_hours(key):
-    lite, long = ({run.row: run for run in RECIPES[key].rows(scale)} for scale in ("lite", "long"))
+    lite, long = ({run.row: run for run in runs_of(key, scale)} for scale in ("lite", "long"))
     assert set(long) == {"hcam", "memoryless"}
     for name, run in long.items():
         config = run.config
@@ -73,11 +74,11 @@ def test_the_long_scale_is_the_lite_one_without_a_teacher_for_two_hours(key):
 
 
 def test_the_long_levels_of_the_paper_lie_beyond_its_own_windows():
-    words = {run.row: run for run in RECIPES["htm-words"].rows("paper")}["hcam"]
+    words = {run.row: run for run in runs_of("htm-words", "paper")}["hcam"]
     assert words.config.core.reach == 4 * 128
     for name in PAPER_LEVELS:
         assert requirements_of(words.tests[name].where).lag > words.config.core.reach, name
-    boxes = {run.row: run for run in RECIPES["htm-permanence"].rows("paper")}["hcam"]
+    boxes = {run.row: run for run in runs_of("htm-permanence", "paper")}["hcam"]
     assert requirements_of(boxes.tests["longest delay"].where).lag > boxes.config.core.reach
 
 
@@ -109,11 +110,11 @@ def test_what_is_not_in_the_file_is_measured():
 
 
 def test_a_row_states_its_lag_and_its_reach():
-    rows = {run.row: run for run in RECIPES["htm-t-maze"].rows("lite")}
+    rows = {run.row: run for run in runs_of("htm-t-maze", "lite")}
     said = {name: lag_and_reach(run, test) for name, run in rows.items() for test in run.scored.values()}
     assert said["hcam, length 100"] == "100 / 32"
     assert said["lstm, length 100"] == "100 / ∞" and said["memoryless, length 100"] == "100 / 0"
-    foreign = RECIPES["gymnasium"].rows("lite")[0]
+    foreign = runs_of("gymnasium", "lite")[0]
     assert {lag_and_reach(foreign, test) for test in foreign.scored.values()} == {"-"}
 
 

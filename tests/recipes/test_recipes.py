@@ -2,6 +2,7 @@ import importlib.util
 import json
 
 import pytest
+from recipe_runs import runs_of
 
 from recollect.config import from_json, to_json
 from recollect.cores import CORES, GENERAL_CORES
@@ -43,7 +44,7 @@ def test_entries_carry_their_key(key):
 
 @pytest.mark.parametrize(("recipe", "scale"), first(6, SCALES))
 def test_runs_are_complete_configs(recipe, scale):
-    rows = recipe.rows(scale)
+    rows = runs_of(recipe.name, scale)
     assert len({run.label for run in rows}) == len({run.row for run in rows}) == len(rows)
     if (recipe.name, scale) not in WITHOUT_ABLATION:
         assert "memoryless" in {run.core for run in rows}, "every comparison includes the ablation"
@@ -58,7 +59,7 @@ def test_runs_are_complete_configs(recipe, scale):
 @pytest.mark.long
 @pytest.mark.parametrize(("recipe", "scale"), SCALES)
 def test_tests_are_of_the_kind_that_was_trained_on(recipe, scale):
-    for run in recipe.rows(scale):
+    for run in runs_of(recipe.name, scale):
         if is_missing(run.config):
             continue
         trained = run.config.trained_on
@@ -73,7 +74,7 @@ def test_tests_are_of_the_kind_that_was_trained_on(recipe, scale):
 
 @pytest.mark.parametrize(("recipe", "scale"), SCALES)
 def test_no_finished_run_is_scored_on_rows_it_learned_from(recipe, scale):
-    for run in recipe.rows(scale):
+    for run in runs_of(recipe.name, scale):
         for name, test in run.scored.items():
             if isinstance(test.where, StreamTask):
                 assert test.where == test.where.scored_on(final=True), f"{run.row}, {name}"
@@ -81,13 +82,13 @@ def test_no_finished_run_is_scored_on_rows_it_learned_from(recipe, scale):
 
 def test_labels_of_the_scales_never_meet():
     for recipe in RECIPES.values():
-        labels = [run.label for scale in recipe.runs for run in recipe.rows(scale)]
+        labels = [run.label for scale in recipe.runs for run in runs_of(recipe.name, scale)]
         assert len(set(labels)) == len(labels)
 
 
 def test_an_unknown_scale_is_named():
     with pytest.raises(ValueError, match="scale='huge': copying has lite, paper"):
-        RECIPES["copying"].rows("huge")
+        runs_of("copying", "huge")
     with pytest.raises(ValueError, match="scale='paper'"):
         recall(scale="paper")
 
@@ -125,7 +126,7 @@ def test_the_paper_scale_is_section_7_6(length):
 
 
 def test_the_paper_scale_has_all_lengths_and_rows():
-    rows = RECIPES["copying"].rows("paper")
+    rows = runs_of("copying", "paper")
     assert [(run.config.task.length, run.core) for run in rows] == [(n, core) for n in LENGTHS for core in ROWS]
     assert {run.row: run.paper for run in rows}["tlb, length 300"] == "1.000 (perfect after 12 700 samples)"
     assert {run.row: run.paper for run in rows}["feedback-transformer, length 500"] == "not perfect"
@@ -133,7 +134,7 @@ def test_the_paper_scale_has_all_lengths_and_rows():
 
 @pytest.mark.parametrize(("recipe", "scale"), SCALES)
 def test_windows_reach_over_the_blank(recipe, scale):
-    for run in recipe.rows(scale):
+    for run in runs_of(recipe.name, scale):
         # In worlds, in the data sheets and in the memory suite windows are shorter than what is asked: the point.
         if not isinstance(run.config, SupervisedConfig) or recipe.name in ("data-sheet", "memory-suite"):
             continue
@@ -142,10 +143,10 @@ def test_windows_reach_over_the_blank(recipe, scale):
 
 
 def test_recall_has_every_core_that_reads_any_vector():
-    assert [run.core for run in RECIPES["recall"].rows("lite")] == list(GENERAL_CORES)
+    assert [run.core for run in runs_of("recall", "lite")] == list(GENERAL_CORES)
 
 
 def test_chunks_of_many_levels_are_compared_where_all_are_played():
-    rows = {run.row: run for run in RECIPES["tlb-babyai"].rows("paper")}
+    rows = {run.row: run for run in runs_of("tlb-babyai", "paper")}
     several = [run for name, run in rows.items() if "eight levels" in name]
     assert len(several) == 6 and all(run.scored[""].where == several[0].config.world for run in several)

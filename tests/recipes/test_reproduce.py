@@ -1,4 +1,5 @@
 import json
+import shutil
 import signal
 import sys
 from dataclasses import replace
@@ -50,6 +51,21 @@ def recipe(*runs):
     )
 
 
+@pytest.fixture(scope="module")
+def once(tmp_path_factory):
+    """A folder in which the recipe was reproduced with one seed."""
+    root = tmp_path_factory.mktemp("once")
+    seed_everything(0)
+    reproduce(recipe(), root=root, seeds=1)
+    return root
+
+
+@pytest.fixture
+def reproduced(once, tmp_path):
+    """A copy of that folder."""
+    return shutil.copytree(once, tmp_path / "copy")
+
+
 def results(root):
     return {path.name: json.loads(path.read_text()) for path in (root / "results" / "tiny").iterdir()}
 
@@ -80,24 +96,23 @@ def test_every_number_has_its_file_and_the_table_its_rows(tmp_path):
     assert low <= mean <= high
 
 
-def test_the_table_comes_from_the_files_alone_and_leaves_the_rest(tmp_path):
-    reproduce(recipe(), root=tmp_path, seeds=1)
-    path = tmp_path / "docs" / "results.md"
+def test_the_table_comes_from_the_files_alone_and_leaves_the_rest(reproduced):
+    path = reproduced / "docs" / "results.md"
     path.write_text("# Mine\n\nbefore\n\n" + path.read_text().removeprefix("# Results\n\n") + "\nafter\n")
-    file = tmp_path / "results" / "tiny" / "gru-seed0.json"
+    file = reproduced / "results" / "tiny" / "gru-seed0.json"
     kept = json.loads(file.read_text())
     kept["tests"][""]["score"] = 0.123
     file.write_text(json.dumps(kept))
-    write_tables(recipe(), tmp_path)
+    write_tables(recipe(), reproduced)
     text = path.read_text()
     assert "| 0.900 | 0.123 |" in text
     assert text.startswith("# Mine\n\nbefore\n") and text.endswith("\nafter\n")
     assert text.count("recollect:tiny-lite:begin") == 1
-    write_tables(recipe(), tmp_path)
+    write_tables(recipe(), reproduced)
     assert path.read_text() == text, "making it again changes nothing"
-    for file in (tmp_path / "results" / "tiny").iterdir():
+    for file in (reproduced / "results" / "tiny").iterdir():
         file.unlink()
-    write_tables(recipe(), tmp_path)
+    write_tables(recipe(), reproduced)
     assert path.read_text() == "# Mine\n\nbefore\n\nafter\n", "without files there is no table"
 
 
@@ -112,13 +127,12 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_file_that_is_no_result_is_named_before_anything_is_run(tmp_path, monkeypatch, damage):
-    reproduce(recipe(), root=tmp_path, seeds=1)
-    DAMAGE[damage](tmp_path / "results" / "tiny" / "gru-seed0.json")
+def test_a_file_that_is_no_result_is_named_before_anything_is_run(reproduced, monkeypatch, damage):
+    DAMAGE[damage](reproduced / "results" / "tiny" / "gru-seed0.json")
     monkeypatch.setattr(SupervisedTrainer, "step", lambda self: pytest.fail("ran"))
     for again in (True, False):
         with pytest.raises(ValueError, match=r"results/tiny/\S*gru-seed0.json .*: (remove it|it was not written)"):
-            reproduce(recipe(), root=tmp_path, again=again)
+            reproduce(recipe(), root=reproduced, again=again)
 
 
 def test_failures_stay_in(tmp_path):
@@ -156,9 +170,8 @@ def test_a_run_without_tests_is_scored_on_the_test_part():
     assert [test.where.part for test in run.scored.values()] == ["test"]
 
 
-def test_two_commands_share_the_work(tmp_path, monkeypatch, capsys):
-    reproduce(recipe(), root=tmp_path, seeds=1)
-    whole = results(tmp_path)
+def test_two_commands_share_the_work(reproduced, monkeypatch, capsys):
+    whole = results(reproduced)
     plain = reproducing.run_once
 
     def beside(recipe, run, *args, **kwargs):
@@ -166,7 +179,7 @@ def test_two_commands_share_the_work(tmp_path, monkeypatch, capsys):
         if run.label != "gru":
             return plain(recipe, run, *args, **kwargs)
         other = FolderLock(
-            next(path for path in (tmp_path / "runs" / "reproduce" / "tiny").iterdir() if "gru" in path.name)
+            next(path for path in (reproduced / "runs" / "reproduce" / "tiny").iterdir() if "gru" in path.name)
         )
         other.acquire()
         try:
@@ -175,18 +188,18 @@ def test_two_commands_share_the_work(tmp_path, monkeypatch, capsys):
             other.release()
 
     monkeypatch.setattr(reproducing, "run_once", beside)
-    for path in (tmp_path / "results" / "tiny").iterdir():
+    for path in (reproduced / "results" / "tiny").iterdir():
         path.write_text(path.read_text().replace('"batch_size": 4', '"batch_size": 3'))  # of another config
-    stale = results(tmp_path)["gru-seed0.json"]
-    path = reproduce(recipe(), root=tmp_path, seeds=1, console=Console())
-    assert results(tmp_path)["gru-seed0.json"] == stale, "the other process will write it"
-    assert results(tmp_path)["lstm-seed0.json"]["tests"] == whole["lstm-seed0.json"]["tests"]
+    stale = results(reproduced)["gru-seed0.json"]
+    path = reproduce(recipe(), root=reproduced, seeds=1, console=Console())
+    assert results(reproduced)["gru-seed0.json"] == stale, "the other process will write it"
+    assert results(reproduced)["lstm-seed0.json"]["tests"] == whole["lstm-seed0.json"]["tests"]
     assert "gru, tiny, seed 0: left out: run directory " in capsys.readouterr().out
     assert "failed" not in path.read_text()
 
 
-def test_a_table_that_another_command_writes_meanwhile_is_kept(tmp_path, monkeypatch):
-    path = reproduce(recipe(), root=tmp_path, seeds=1)
+def test_a_table_that_another_command_writes_meanwhile_is_kept(reproduced, monkeypatch):
+    path = reproduced / "docs" / "results.md"
     plain = reproducing.frames_table
 
     def slow(found):
@@ -194,7 +207,7 @@ def test_a_table_that_another_command_writes_meanwhile_is_kept(tmp_path, monkeyp
         return plain(found)
 
     monkeypatch.setattr(reproducing, "frames_table", slow)
-    assert "recollect:other-lite:begin" in write_tables(recipe(), tmp_path).read_text()
+    assert "recollect:other-lite:begin" in write_tables(recipe(), reproduced).read_text()
 
 
 @pytest.mark.long
@@ -221,25 +234,24 @@ def test_a_test_that_a_recipe_got_later_is_scored(tmp_path):
     assert "| gru, tiny, again |" in path.read_text()
 
 
-def test_what_is_there_is_not_run_again(tmp_path, monkeypatch):
-    reproduce(recipe(), root=tmp_path, seeds=1)
-    before = results(tmp_path)
+def test_what_is_there_is_not_run_again(reproduced, monkeypatch):
+    before = results(reproduced)
     monkeypatch.setattr(SupervisedTrainer, "step", lambda self: pytest.fail("ran again"))
-    reproduce(recipe(), root=tmp_path, seeds=1)
-    assert results(tmp_path) == before
-    path = tmp_path / "results" / "tiny" / "gru-seed0.json"
+    reproduce(recipe(), root=reproduced, seeds=1)
+    assert results(reproduced) == before
+    path = reproduced / "results" / "tiny" / "gru-seed0.json"
     older = json.loads(path.read_text())
     del older["config"]["bfloat16"]  # as if the field had come later; it has its default
     path.write_text(json.dumps(older))
-    reproduce(recipe(), root=tmp_path, seeds=1)
+    reproduce(recipe(), root=reproduced, seeds=1)
     monkeypatch.undo()
     older["config"]["a_field_that_is_gone"] = 1
     path.write_text(json.dumps(older))
-    reproduce(recipe(), root=tmp_path, seeds=1)
-    assert "a_field_that_is_gone" not in results(tmp_path)["gru-seed0.json"]["config"]
+    reproduce(recipe(), root=reproduced, seeds=1)
+    assert "a_field_that_is_gone" not in results(reproduced)["gru-seed0.json"]["config"]
     changed = recipe(replace(recipe().rows("lite")[0], config=replace(config(), batch_size=5)))
-    reproduce(changed, root=tmp_path, seeds=1)
-    assert results(tmp_path)["gru-seed0.json"]["config"]["batch_size"] == 5
+    reproduce(changed, root=reproduced, seeds=1)
+    assert results(reproduced)["gru-seed0.json"]["config"]["batch_size"] == 5
 
 
 def test_an_interrupt_stops_and_the_same_command_goes_on(tmp_path, monkeypatch):

@@ -64,7 +64,7 @@ class Counting(gymnasium.Env):
 
 class Slow(Counting):
     def step(self, action):
-        time.sleep(0.15)
+        time.sleep(1.2)
         return super().step(action)
 
 
@@ -472,8 +472,8 @@ def test_a_process_that_is_killed_between_two_steps_is_named_with_its_row():
 
 
 def test_rows_of_a_process_may_take_longer_together_than_one_of_them():
-    world = GymnasiumConfig(id=f"{HERE}:Slow", processes=1, timeout=0.5).build(6)
-    play(world, 2)
+    world = GymnasiumConfig(id=f"{HERE}:Slow", processes=1, timeout=3.0).build(3)
+    play(world, 1)
     world.close()
 
 
@@ -491,9 +491,9 @@ def test_processes_end_when_whoever_made_them_is_killed():
     assert done.returncode == -signal.SIGKILL and len(done.stdout.split()) == 4
 
 
-@pytest.mark.parametrize(("trouble", "said"), [("hang", "no answer for 0.5 s"), ("exit", "ended its process")])
+@pytest.mark.parametrize(("trouble", "said"), [("hang", "no answer for 3 s"), ("exit", "ended its process")])
 def test_an_environment_that_hangs_or_dies_is_named_with_its_row(trouble, said):
-    world = counting(options={"trouble": trouble}, processes=2, timeout=0.5).build(6)
+    world = counting(options={"trouble": trouble}, processes=2, timeout=3.0).build(6)
     workers = list(world.rows.workers)
     with pytest.raises(BrokenEnvironmentError, match=f"row 4 of RecollectTest/Counting-v0 .*{said}"):
         play(world, 20)

@@ -155,14 +155,26 @@ def run_flags(task: str, core: str, trainer: str | None = None, agent: str | Non
     """
     if ":" in core or (":" in task and not task.startswith("gym:")):
         return None
-    return _run_flags("gym" if task.startswith("gym:") else task, core, trainer, agent)
+    default = recipe_config("gym" if task.startswith("gym:") else task, core, trainer, agent)
+    return config_flags(default) | config_flags(TrainOptions())
 
 
 @cache
-def _run_flags(task: str, core: str, trainer: str | None, agent: str | None) -> dict[str, Flag]:
+def recipe_config(task: str, core: str, trainer: str | None = None, agent: str | None = None) -> Any:
+    """Return the config that the flags change; made once, for the check of the flags and for the run.
+
+    Args:
+        task: key of a task.
+        core: key of a core.
+        trainer: key of a trainer; None for the task's own.
+        agent: name of a whole agent, which brings its core.
+
+    Raises:
+        ValueError: as :func:`recollect.recipes.train.training`.
+    """
     from recollect.recipes.train import training
 
-    return config_flags(training(task, core, trainer=trainer, agent=agent)) | config_flags(TrainOptions())
+    return training(task, core, trainer=trainer, agent=agent)
 
 
 def likely_flags(task: str, core: str, trainer: str | None = None) -> tuple[dict[str, Flag], tuple[str, ...]]:

@@ -87,8 +87,11 @@ def _default_config(request: Request) -> Any:
 def _recipe_config(request: Request, fields: dict[str, Any]) -> Any:
     from recollect.recipes.train import training
 
-    names: dict[str, Any] = {"trainer": request.trainer, "agent": request.agent}
-    config = training(str(request.task), request.core_name, **names, **fields)
+    task, names = str(request.task), {"trainer": request.trainer, "agent": request.agent}
+    if fields or ":" in f"{task}{request.core_name}":  # what is user-defined is read when it is asked for
+        config = training(task, request.core_name, **names, **fields)
+    else:
+        config = flags.recipe_config(task, request.core_name, **names)
     if request.agent is not None and any(word.startswith("--world.") for word in request.rest):
         # The map of an image, and with it the core, depend on what the world shows.
         world = parse(config, TrainOptions(), *request.title(), request.rest)[0].trained_on

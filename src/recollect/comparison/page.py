@@ -17,13 +17,13 @@ from recollect.comparison.plots import (
     curves_svg,
     has_matplotlib,
     references,
-    require_matplotlib,
     save_picture,
     scores_svg,
 )
 from recollect.comparison.style import LIGHT, STYLE
 from recollect.evaluation.confidence_interval import LEVEL, Interval
 from recollect.files import new_file, path_errors, write_atomically
+from recollect.machine import require_matplotlib
 
 
 class Report(NamedTuple):

@@ -15,6 +15,7 @@ import numpy as np
 
 from recollect.comparison.compare import Comparison, Group
 from recollect.comparison.style import LIGHT
+from recollect.machine import require_matplotlib
 
 AXIS_TITLES = {"step": "optimiser steps", "environment_steps": "environment steps", "seconds": "seconds"}
 INK, GRID = "#1b1f25", "#e5e7eb"
@@ -25,19 +26,6 @@ SVG = {"svg.fonttype": "none", "svg.hashsalt": "recollect", "font.family": "sans
 def has_matplotlib() -> bool:
     """Return whether matplotlib, the extra ``plots``, is installed."""
     return find_spec("matplotlib") is not None
-
-
-def require_matplotlib() -> Any:
-    """Import matplotlib.
-
-    Raises:
-        ValueError: matplotlib is not installed.
-    """
-    try:
-        import matplotlib.figure
-    except ImportError as error:
-        raise ValueError('pictures need matplotlib: pip install "recollect-torch[plots]"') from error
-    return matplotlib
 
 
 def save_picture(comparison: Comparison, target: Path) -> None:

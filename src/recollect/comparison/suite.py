@@ -15,7 +15,6 @@ from recollect.evaluation.confidence_interval import (
     improvement_interval,
     interquartile_mean,
     performance_profile,
-    profile_interval,
     score_interval,
 )
 
@@ -89,10 +88,6 @@ class Suite:
     def profile(self, method: str, thresholds: np.ndarray) -> np.ndarray:
         """Return the share of a method's runs above each threshold, over the shared tasks."""
         return performance_profile(self.strata(method), thresholds)
-
-    def profile_interval(self, method: str, thresholds: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return the intervals of :meth:`profile`; None while a task has one seed."""
-        return profile_interval(self.strata(method), thresholds)
 
     def best(self, task: str) -> set[str]:
         """Return the methods of a task whose best seed reaches the worst seed of the method with the highest mean."""

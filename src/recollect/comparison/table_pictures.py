@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from recollect.comparison.plots import figure_svg, require_matplotlib
+from recollect.comparison.plots import figure_svg
+from recollect.machine import require_matplotlib
 
 PALE, DEEP = (243 / 255, 246 / 255, 250 / 255), (8 / 255, 81 / 255, 156 / 255)
 """Colours of 0 and 1."""

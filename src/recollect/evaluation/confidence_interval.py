@@ -5,7 +5,6 @@
     runs of every task (strata)       interquartile mean                        score_interval
     runs of two methods               probability that one scores higher        improvement_interval
     seeds, and the rows of each       interquartile mean over seeds             seeds_interval
-    runs of every task (strata)       share of runs above a score               profile_interval
 
 The interquartile mean, the probability of improvement and the performance profile are those of Agarwal et al. (2021),
 Deep reinforcement learning at the edge of the statistical precipice. All generators have a fixed seed: the same scores
@@ -122,22 +121,6 @@ def performance_profile(strata: Sequence[np.ndarray], thresholds: np.ndarray) ->
     """Return the share of all runs (``strata``: scores ``[runs]`` per task) above each threshold, ``[thresholds]``."""
     scores = np.concatenate(list(strata))
     return (scores[None, :] > thresholds[:, None]).mean(-1)
-
-
-def profile_interval(
-    strata: Sequence[np.ndarray], thresholds: np.ndarray, resamples: int = RESAMPLES
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """Compute stratified intervals of :func:`performance_profile`, lower and upper ends ``[thresholds]``.
-
-    None when a task has a single run.
-    """
-    if min(map(len, strata)) < 2:
-        return None
-    generator = np.random.default_rng(0)
-    drawn = np.concatenate([_draw(scores, generator, resamples) for scores in strata], -1)
-    shares = np.stack([(drawn > threshold).mean(-1) for threshold in thresholds])
-    low, high = quantiles(shares)
-    return low, high
 
 
 def _draw_counts(generator: np.random.Generator, units: int, shape: int | tuple[int, ...]) -> np.ndarray:

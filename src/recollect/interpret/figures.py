@@ -25,6 +25,7 @@ from recollect.interpret.heads import lag_only_share, lag_profile, rows_of
 from recollect.interpret.pointing import picture_size
 from recollect.interpret.recall import mean_of_heads
 from recollect.interpret.record import EpisodeRecord
+from recollect.machine import require_matplotlib
 
 MASS, INK, SOFT, EVENT, GAZE = "#b05c00", "0.1", "0.45", "#47699c", "#35c4d7"
 HEAT_KINDS = ("spatial", "temporal", "spacetime")
@@ -305,11 +306,7 @@ def _head_name(record: EpisodeRecord, head: int | None) -> str:
 
 
 def _figure(size: tuple[float, float]) -> Any:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ValueError("a figure needs matplotlib: run pip install 'recollect-torch[plots]'") from error
-    return Figure(figsize=size, dpi=150, layout="constrained")
+    return require_matplotlib().figure.Figure(figsize=size, dpi=150, layout="constrained")
 
 
 def _save(figure: Any, path: str | PathLike[str]) -> Path:

@@ -21,7 +21,7 @@ import shutil
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from os import PathLike
 from pathlib import Path
 from time import process_time
@@ -321,12 +321,20 @@ def _without(text: str, name: str) -> str:
 
 
 def _experiments(base: Path) -> dict[str, list[dict[str, Any]]]:
-    """Return all results under a folder by recipe and scale."""
+    """Return the speeds of all results under a folder, by recipe and scale."""
     found: dict[str, list[dict[str, Any]]] = {}
     for path in sorted((base / "results").glob("*/*-seed*.json")):
-        result = _read_result(path)
+        status = path.stat()
+        result = _read_speed(path, status.st_mtime_ns, status.st_size)
         found.setdefault(f"{result['recipe']}, {result['scale']}", []).append(result)
     return found
+
+
+@cache
+def _read_speed(path: Path, modified: int, size: int) -> dict[str, Any]:
+    """Return what :func:`frames_table` needs of a result; the tables of the next recipe do not read the file again."""
+    result = _read_result(path)
+    return {key: result.get(key) for key in ("recipe", "scale", "core", "label", "status", "frames_per_second")}
 
 
 def _paged(recipe: Recipe, scale: str, results: Sequence[Mapping[str, Any]], root: Path) -> str:
