@@ -441,7 +441,7 @@ def test_benchmark_ops_prints_a_row_per_operation(capsys):
 def test_a_world_that_cannot_begin_asks_for_the_command_again_as_there_is_nothing_to_resume(capsys, tmp_path):
     words = ["gym:CartPole-v1", "--core", "gru", "--world.masked", "9", "--directory", str(tmp_path / "run")]
     status, _, err = run(capsys, "train", *words, "--steps", "1")
-    assert status == 2 and "nothing was written. Put the world right, then type the command again" in err
+    assert status == 2 and "nothing was written. Fix the world, then type the command again" in err
     assert not (tmp_path / "run").exists()
 
 
