@@ -47,19 +47,20 @@ class PackedCore(nn.Module):
     def forward(self, inputs: Tensor, content: Tensor, is_first: Tensor) -> tuple[Tensor, Tensor]:
         """Return outputs ``[b, t, d]`` and the new bytes, for inputs ``[b, t, d]`` and ``is_first`` ``[b, t]``."""
         numbers = content[:, :HEAD].flatten().clone().view(torch.long)
-        is_first = torch.cat([is_first[:, :1] | (numbers == 0)[:, None], is_first[:, 1:]], 1)
+        begins = is_first[:, 0] | (numbers == 0)
         if inputs.shape[1] == 1 and not torch.is_grad_enabled():
-            return self._act(inputs, content, is_first, numbers)
+            return self._act(inputs, content, begins, numbers)
+        is_first = torch.cat([begins[:, None], is_first[:, 1:]], 1)
         outputs, state = self.core(inputs, from_bytes(content[:, HEAD:], self.like), is_first)
         return outputs, torch.cat([torch.ones_like(numbers).view(torch.uint8).reshape(-1, HEAD), to_bytes(state)], 1)
 
-    def _act(self, inputs: Tensor, content: Tensor, is_first: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
+    def _act(self, inputs: Tensor, content: Tensor, begins: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
         stream = self._stream
         fits = stream is not None and stream.batch_size == len(inputs) and not stream.has_changed_weights()
-        if not fits or not bool(((numbers == self._known) | is_first[:, 0]).all()):
+        if not fits or not bool(((numbers == self._known) | begins).all()):
             self._stream = self.core.stream(len(inputs))
             self._stream.load_state(from_bytes(content[:, HEAD:], self.like))
-        outputs = self._stream.step(inputs[:, 0], is_first[:, 0])
+        outputs = self._stream.step(inputs[:, 0], begins)
         self._steps += 1
         self._known = torch.arange(len(inputs), device=numbers.device) + self._steps * ROWS
         head = self._known.view(torch.uint8).reshape(-1, HEAD)
