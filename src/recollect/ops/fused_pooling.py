@@ -259,80 +259,84 @@ class _FusedPooling(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore
-        tokens, first_rows, rows, score, bias, contract, *kept = ctx.saved_tensors
+        inputs = ctx.saved_tensors[:6]
         if torch.is_grad_enabled():  # the graph of the gradient is requested
-            inputs = (tokens, first_rows, rows, score, bias, contract)
-            tokens_grad, *rest = plain_gradients(partial(_pool, ctx.sizes, ctx.eps), inputs, grads)
-            return tokens_grad, None, *rest, None, None
-        delta, delta_mean, mean, inverse, z, e, mass, value = kept
-        (r, p, d), hidden, s, first = tokens.shape, contract.shape[1], inverse.shape[-1], ctx.first
-        work = ctx.work
-        d_tokens = torch.empty_like(tokens) if ctx.needs_input_grad[0] else None
-        d_rows = None if rows is None else torch.zeros_like(rows)
-        d_score, d_bias, d_contract = torch.zeros_like(score), torch.zeros_like(bias), torch.zeros_like(contract)
-        d_sums = grads[1] / mass.unsqueeze(-1)
-        d_mass = (grads[0] - (grads[1] * value).sum(-1)) / mass
-        d_pre_sum, slope_sum = score.new_zeros(p, hidden), score.new_zeros(p, s)
-        d_delta: Any = None
-        from_delta: Any = None
+            d_tokens, *rest = plain_gradients(partial(_pool, ctx.sizes, ctx.eps), inputs, grads)
+        else:
+            d_tokens, *rest = _input_gradients(ctx, inputs, *grads)
+        return d_tokens, None, *rest, None, None
+
+
+def _input_gradients(ctx: Any, inputs: tuple[Any, ...], d_logit: Tensor, d_value: Tensor) -> tuple[Tensor | None, ...]:
+    """Return the gradients of :class:`_FusedPooling` by its first six tensors."""
+    tokens, _, rows, score, bias, contract = inputs
+    delta, delta_mean, mean, inverse, z, e, mass, value = ctx.saved_tensors[6:]
+    (r, p, d), hidden, s, first = tokens.shape, contract.shape[1], inverse.shape[-1], ctx.first
+    work = ctx.work
+    d_tokens = torch.empty_like(tokens) if ctx.needs_input_grad[0] else None
+    d_rows = None if rows is None else torch.zeros_like(rows)
+    d_score, d_bias, d_contract = torch.zeros_like(score), torch.zeros_like(bias), torch.zeros_like(contract)
+    d_sums = d_value / mass.unsqueeze(-1)
+    d_mass = (d_logit - (d_value * value).sum(-1)) / mass
+    d_pre_sum, slope_sum = score.new_zeros(p, hidden), score.new_zeros(p, s)
+    d_delta: Any = None
+    from_delta: Any = None
+    if delta is not None:
+        few = d_sums[:, :first].reshape(r * first, d)
+        d_delta = _times(e[..., :first].permute(1, 0, 2).reshape(p, r * first), few, work)
+        from_delta = (
+            _times(delta, few.t(), work).view(p, r, first).add_(delta_mean.unsqueeze(-1) * few.sum(-1).view(r, first))
+        )
+    blocks = _blocks(tokens)
+    buffer = score.new_empty(len(blocks[0]), d)
+    for row in range(r):
+        into_e = _Map(d_sums[row], blocks, 1, work)
+        # The table's gradient sums over rows: its part through the scores is added up before its product.
+        back = d_sums[row] if d_tokens is None else torch.cat((score, d_sums[row]))
+        into_tokens = _Map(back.t(), blocks, 1, work)
+        level = d_sums[row].sum(-1)[None]
+        for block in blocks:
+            cut = slice(block.start, block.stop)
+            centered = _place(tokens[row, cut], rows, cut, buffer).sub_(mean[row, cut])
+            shares, scale = e[row, cut], inverse[row, cut]
+            d_e = into_e(centered).addmm_(mean[row, cut], level).add_(d_mass[row])  # p k
+            if from_delta is not None:
+                d_e[:, :first] += from_delta[cut, row]
+            d_scores = d_e.mul_(shares)
+            d_contract += _times(d_scores.t(), F.gelu(z[row, cut], approximate="tanh"), work)
+            d_z = torch.ops.aten.gelu_backward(_times(d_scores, contract, work), z[row, cut], approximate="tanh")
+            d_bias += d_z.sum(0)
+            # z - bias = pre / sqrt(var + eps), so that d var = -1/2 sum(d_z (z - bias)) / (var + eps)
+            slope = (z[row, cut] - bias).mul_(d_z).view(-1, s, hidden // s).sum(-1)
+            slope = slope.mul_(scale.square()).mul_(-1.0 / d)  # times 2 u / d
+            d_pre = d_z.view(-1, s, hidden // s).mul_(scale.unsqueeze(-1)).view(-1, hidden)
+            d_score += _times(d_pre.t(), centered, work)
+            d_pre_sum[cut] += d_pre
+            slope_sum[cut] += slope
+            if d_delta is not None:
+                d_delta[cut].addcmul_(centered, slope[:, :1])
+            if d_tokens is not None:
+                d_block = into_tokens(torch.cat((d_pre, shares), -1))
+                d_block.addcmul_(centered, slope.sum(-1, keepdim=True))
+                if delta is not None:
+                    d_block.addcmul_(delta[cut], slope[:, :1])
+                d_tokens[row, cut] = d_block
+                if d_rows is not None:
+                    d_rows[cut] += d_block
+            elif d_rows is not None:
+                d_rows[cut] += into_tokens(shares)
+                d_rows[cut].addcmul_(centered, slope.sum(-1, keepdim=True))
+    if d_rows is not None and d_tokens is None:
+        d_rows += _times(d_pre_sum, score, work)
         if delta is not None:
-            few = d_sums[:, :first].reshape(r * first, d)
-            d_delta = _times(e[..., :first].permute(1, 0, 2).reshape(p, r * first), few, work)
-            from_delta = (
-                _times(delta, few.t(), work)
-                .view(p, r, first)
-                .add_(delta_mean.unsqueeze(-1) * few.sum(-1).view(r, first))
-            )
-        blocks = _blocks(tokens)
-        buffer = score.new_empty(len(blocks[0]), d)
-        for row in range(r):
-            into_e = _Map(d_sums[row], blocks, 1, work)
-            # The table's gradient sums over rows: its part through the scores is added up before its product.
-            back = d_sums[row] if d_tokens is None else torch.cat((score, d_sums[row]))
-            into_tokens = _Map(back.t(), blocks, 1, work)
-            level = d_sums[row].sum(-1)[None]
-            for block in blocks:
-                cut = slice(block.start, block.stop)
-                centered = _place(tokens[row, cut], rows, cut, buffer).sub_(mean[row, cut])
-                shares, scale = e[row, cut], inverse[row, cut]
-                d_e = into_e(centered).addmm_(mean[row, cut], level).add_(d_mass[row])  # p k
-                if from_delta is not None:
-                    d_e[:, :first] += from_delta[cut, row]
-                d_scores = d_e.mul_(shares)
-                d_contract += _times(d_scores.t(), F.gelu(z[row, cut], approximate="tanh"), work)
-                d_z = torch.ops.aten.gelu_backward(_times(d_scores, contract, work), z[row, cut], approximate="tanh")
-                d_bias += d_z.sum(0)
-                # z - bias = pre / sqrt(var + eps), so that d var = -1/2 sum(d_z (z - bias)) / (var + eps)
-                slope = (z[row, cut] - bias).mul_(d_z).view(-1, s, hidden // s).sum(-1)
-                slope = slope.mul_(scale.square()).mul_(-1.0 / d)  # times 2 u / d
-                d_pre = d_z.view(-1, s, hidden // s).mul_(scale.unsqueeze(-1)).view(-1, hidden)
-                d_score += _times(d_pre.t(), centered, work)
-                d_pre_sum[cut] += d_pre
-                slope_sum[cut] += slope
-                if d_delta is not None:
-                    d_delta[cut].addcmul_(centered, slope[:, :1])
-                if d_tokens is not None:
-                    d_block = into_tokens(torch.cat((d_pre, shares), -1))
-                    d_block.addcmul_(centered, slope.sum(-1, keepdim=True))
-                    if delta is not None:
-                        d_block.addcmul_(delta[cut], slope[:, :1])
-                    d_tokens[row, cut] = d_block
-                    if d_rows is not None:
-                        d_rows[cut] += d_block
-                elif d_rows is not None:
-                    d_rows[cut] += into_tokens(shares)
-                    d_rows[cut].addcmul_(centered, slope.sum(-1, keepdim=True))
-        if d_rows is not None and d_tokens is None:
-            d_rows += _times(d_pre_sum, score, work)
-            if delta is not None:
-                d_rows.addcmul_(delta, slope_sum[:, :1])
-        if delta is not None and d_delta is not None and d_rows is not None:
-            # F delta, and var(delta) = |delta - mean|^2 / d, whose factor 2 / d is already in the slope
-            d_pre_first, own = d_pre_sum[:, : hidden // s], score[: hidden // s]
-            d_delta.addmm_(d_pre_first, own).addcmul_(delta, slope_sum[:, :1])
-            d_score[: hidden // s] += _times(d_pre_first.t(), delta, work)
-            d_rows -= d_delta
-        return d_tokens, None, d_delta, d_rows, d_score, d_bias, d_contract, None, None
+            d_rows.addcmul_(delta, slope_sum[:, :1])
+    if delta is not None and d_delta is not None and d_rows is not None:
+        # F delta, and var(delta) = |delta - mean|^2 / d, whose factor 2 / d is already in the slope
+        d_pre_first, own = d_pre_sum[:, : hidden // s], score[: hidden // s]
+        d_delta.addmm_(d_pre_first, own).addcmul_(delta, slope_sum[:, :1])
+        d_score[: hidden // s] += _times(d_pre_first.t(), delta, work)
+        d_rows -= d_delta
+    return d_tokens, d_delta, d_rows, d_score, d_bias, d_contract
 
 
 def _pool(
