@@ -1,17 +1,18 @@
 """Speed of the linear recurrences, in processor time of one thread, which other processes disturb little.
 
-    python benchmarks/linear.py [--quick]
+    python benchmarks/linear.py [--quick] [--cores mamba2 ...] [--measures peers ...]
 
     chunked     training (forward and backward) at 2048 steps: time of the loop over steps by time of the chunked form
     length      time of a step in a forward call of 100 000 steps, by that in a call of 1 000
-    peers       training at 2048 steps: time of the torch code of transformers by ours, same weights and shapes (where
-                transformers 5 is installed)
+    peers       training of one layer at 2048 steps: time of the torch code of transformers by ours, same shapes; needs
+                transformers 5
     stream      time of a stream's step, by that of a gru whose state has as many bytes
 
 Writes benchmarks/results/linear.json.
 """
 
 import argparse
+import itertools
 import json
 import statistics
 import time
@@ -110,29 +111,31 @@ def stream(key: str, steps: int) -> dict[str, float]:
             "ratio": ours / other}  # fmt: skip
 
 
+MEASURES = {"chunked": chunked, "length": length, "stream": stream, "peers": peers}
+SIZES = {"chunked": (STEPS, 256), "length": (100_000, 2_000), "stream": (500, 20), "peers": (STEPS, 256)}
+"""Steps of every measure, and those of ``--quick``."""
+PEERS = ("mamba2", "gated-deltanet")
+
+
 def main() -> None:
-    """Measure, print and write."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Measure, print and write; measures that are left out keep their last numbers."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that everything runs; writes nothing")
-    quick = parser.parse_args().quick
+    parser.add_argument("--cores", nargs="*", choices=KEYS, default=KEYS)
+    parser.add_argument("--measures", nargs="*", choices=MEASURES, default=[*MEASURES])
+    args = parser.parse_args()
     torch.set_num_threads(1)
-    found: dict[str, Any] = {}
-    for key in KEYS:
-        found[key] = {
-            "chunked": chunked(key, 256 if quick else STEPS),
-            "length": length(key, 2_000 if quick else 100_000),
-            "stream": stream(key, 20 if quick else 500),
-        }
-        if key in ("mamba2", "gated-deltanet"):
-            try:
-                found[key]["peers"] = peers(key, 256 if quick else STEPS)
-            except ImportError as error:
-                print(f"{key}: no comparison with transformers ({error})")
-        print(key, {name: round(one["ratio"], 2) for name, one in found[key].items()}, flush=True)
-    if not quick:
-        command = "python benchmarks/linear.py"
-        result = {"command": command, "environment": describe(), "cores": found}
-        TARGET.write_text(json.dumps(result, indent=1) + "\n")
+    found: dict[str, Any] = json.loads(TARGET.read_text())["cores"] if TARGET.exists() else {}
+    environment = describe()
+    for key, name in itertools.product(args.cores, args.measures):
+        if name == "peers" and key not in PEERS:
+            continue
+        one = MEASURES[name](key, SIZES[name][args.quick])
+        print(key, name, {field: round(value, 2) for field, value in one.items()}, flush=True)
+        if not args.quick:
+            found.setdefault(key, {})[name] = {**one, "commit": environment["commit"]}
+            result = {"command": "python benchmarks/linear.py", "environment": environment, "cores": found}
+            TARGET.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from recollect.ops.torch_internals import is_traced
 
@@ -49,7 +48,7 @@ def plain_diagonal_scan(decay: Tensor, update: Tensor, memory: Tensor, first: Te
 
 
 class _DiagonalScan(torch.autograd.Function):
-    """Values and first derivatives of :func:`diagonal_scan`."""
+    """Values and derivatives of :func:`diagonal_scan`; the backward pass is made of itself and has a gradient too."""
 
     @staticmethod
     def forward(ctx: Any, *args: Any) -> Tensor:
@@ -59,13 +58,12 @@ class _DiagonalScan(torch.autograd.Function):
         return states
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         decay, memory, first, states = ctx.saved_tensors
         # The gradient of h_t gets a_{t+1} times that of h_{t+1}, unless an episode begins at t + 1.
         following = F.pad(decay[:, 1:], (0, 0, 0, 1)).flip(1)
         ends = F.pad(first[:, 1:], (0, 1)).flip(1)
-        grad = _scan(following, grads[0].flip(1), torch.zeros_like(memory), ends).flip(1)
+        grad = _DiagonalScan.apply(following, grads[0].flip(1), torch.zeros_like(memory), ends).flip(1)
         before = torch.cat((memory[:, None], states[:, :-1]), 1).masked_fill(first[..., None], 0.0)
         grad_memory = torch.where(first[:, :1], 0.0, grad[:, 0] * decay[:, 0])
         return grad * before, grad, grad_memory, None
