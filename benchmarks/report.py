@@ -32,6 +32,7 @@ from report_speed import (
     core_table,
     cost_table,
     full_tables,
+    live_table,
     mutation_table,
     pong_table,
     process_table,
@@ -81,6 +82,7 @@ BLOCKS: dict[str, dict[str, Callable[[], str]]] = {
         "places": place_table,
     },
     "docs/video.md": {"rows": video_table, "flops": flops_that_differ},
+    "docs/deploy.md": {"live": live_table},
     "docs/robots.md": {"learned": robot_table, "rates": rate_table},
     "docs/attention-agents.md": {
         "sizes": size_table,

@@ -226,6 +226,24 @@ def rate_table() -> str:
     return table_with_source(heads, rows, found["environment"])
 
 
+def live_table() -> str:
+    """Milliseconds and steps a second of live streams."""
+    found = read(MEASURED / "live-streams.json")
+    rows = []
+    for part in ("robots", "streams"):
+        for row in found[part]["rows"]:
+            name = (
+                row["form"] if part == "robots" else f"{found[part]['askers']} of {found[part]['of']:,}: {row['form']}"
+            )
+            name = name if row["form"] != "all rows" else f"all {found[part]['of']:,} streams"
+            rows.append((
+                name, f"{row['ms_median']:.2f}", f"{row['ms_p99']:.2f}", f"{row['steps_per_s']:,}",
+                f"{row['steps_per_cpu_s']:,}",
+            ))  # fmt: skip
+    heads = ["step of", "ms, median", "ms, slowest of 100", "steps/s", "steps per second of processor time"]
+    return table_with_source(heads, rows, found["environment"])
+
+
 def cost_rows(folder: Path = MEASURED) -> tuple[list[tuple[str, ...]], Row]:
     """Attention agents in Pong: times, also as ratios to ``adaptive`` beside those of the thesis, bytes and FLOPs."""
     files = [read(path) for path in sorted(folder.glob("attention-agents-*.json"), reverse=True)]

@@ -114,5 +114,11 @@ def test_attention_agents(folder):
     assert run("attention-agents")["world"].spec.observation_space.shape == (1, 42, 42)
 
 
+def test_deploy(folder):
+    scope = run("deploy")
+    assert scope["robot"].batch_size == 1 and scope["fleet"].batch_size == 200
+    assert sorted(path.suffix for path in folder.glob("*.safetensors")) == [".safetensors"] * 3
+
+
 def test_home():
     run("index")
