@@ -116,15 +116,19 @@ class StreamMemory(ABC):
         Raises:
             ValueError: there is no such row, the mask is of another number of rows, or a row is named twice.
         """
-        named = Rows(self._numbers(rows), self.batch_size)
-        if len(set(named.numbers)) < len(named):
-            raise ValueError(f"rows={named.numbers}: a row is named twice; a row takes one step in a call")
-        return named
+        numbers = self._numbers(rows)
+        if len(set(numbers)) < len(numbers):
+            raise ValueError(f"rows={numbers}: a row is named twice; a row takes one step in a call")
+        return self._rows(numbers)
 
-    def _numbers(self, rows: RowNames) -> Tensor:
-        """Return the numbers of rows given by integers or a boolean mask, long ``[r]``."""
+    def _numbers(self, rows: RowNames) -> list[int]:
+        """Return the numbers of rows given by integers or a boolean mask."""
         index = self.index_of(rows).flatten()
-        return index.nonzero()[:, 0] if index.dtype == torch.bool else index.long() % self.batch_size
+        return (index.nonzero()[:, 0] if index.dtype == torch.bool else index % self.batch_size).tolist()
+
+    def _rows(self, numbers: list[int]) -> Rows:
+        index = torch.tensor(numbers, dtype=torch.int64, device=self.like.device)
+        return Rows(index, self.batch_size, numbers)
 
     @outside_inference_mode
     def reset(self, rows: RowNames | None = None) -> None:
@@ -135,7 +139,7 @@ class StreamMemory(ABC):
         """
         if rows is None:
             self.write_rows(self.fresh_state(self.batch_size), None)
-        elif len(named := Rows(self._numbers(rows).unique(), self.batch_size)):
+        elif len(named := self._rows(sorted(set(self._numbers(rows))))):
             self.write_rows(self.fresh_state(len(named)), named)
 
     def fork(self) -> Self:

@@ -102,7 +102,7 @@ class RingAttention:
         Returns:
             ``[b, dim]``, before the output projection.
         """
-        b, h, d = len(x), self.num_heads, self.width
+        b, h, d = x.shape[0], self.num_heads, self.width
         qkv = self.qkv(F.layer_norm(x, x.shape[-1:]).to(self.dtype))
         if turn is not None:
             qkv = torch.cat((turn(qkv[:, : 2 * d]), qkv[:, 2 * d :]), 1)

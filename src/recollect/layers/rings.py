@@ -19,14 +19,17 @@ class Rows:
     Args:
         index: long ``[r]``, each row once.
         batch_size: b, rows of the stream.
+        numbers: the same as Python numbers, where they are known.
     """
 
-    def __init__(self, index: Tensor, batch_size: int) -> None:
+    def __init__(self, index: Tensor, batch_size: int, numbers: list[int] | None = None) -> None:
         self.index, self.batch_size = index, batch_size
+        if numbers is not None:
+            self.numbers = numbers
         self._parts: dict[tuple[str, int], Tensor] = {}  # all layers of a core ask for the same
 
     def __len__(self) -> int:
-        return len(self.index)
+        return self.index.shape[0]
 
     @cached_property
     def numbers(self) -> list[int]:

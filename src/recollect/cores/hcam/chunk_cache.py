@@ -55,7 +55,7 @@ class ChunkCache(ABC):
     def __init__(self, layer: HierarchicalChunkLayer, batch_size: int, dtype: torch.dtype, out_bias: Tensor) -> None:
         c, memory, norm = layer.config, layer.memory, layer.norm_memory
         self.layer, self.config, self.memory = layer, c, memory
-        self.batch_size, self.dtype = batch_size, dtype
+        self.batch_size, self.dtype, self.head = batch_size, dtype, c.dim // c.num_heads
         scale = (c.dim // c.num_heads) ** -0.5
         weight = memory.query.weight * norm.weight * scale
         bias = (memory.query.bias + (memory.query.weight * norm.bias).sum(-1)) * scale
@@ -136,15 +136,16 @@ class RingChunkCache(ChunkCache):
 
     def write(self, rows: Tensor, places: Tensor, chunks: Tensor, means: Tensor, lengths: Tensor) -> None:
         """Write chunks ``[r, c, d]`` with means ``[r, d]`` and lengths ``[r]`` (0 is no chunk) to rows and places."""
-        self.contents[rows, places] = chunks
-        self.means[rows, places] = means
+        flat = rows * self.config.num_chunks + places
+        self.contents.flatten(0, 1).index_copy_(0, flat, chunks.to(self.contents.dtype))
+        self.means.flatten(0, 1).index_copy_(0, flat, means.to(self.means.dtype))
         folded = F.linear(means, self.fold_mean).to(self.keys.dtype)
-        self.keys[rows, places] = folded[:, :-1]
-        self.bias[rows, 0, places] = folded[:, -1].masked_fill(lengths == 0, self.lowest)
+        self.keys.flatten(0, 1).index_copy_(0, flat, folded[:, :-1])
+        self.bias.flatten().index_copy_(0, flat, folded[:, -1].masked_fill(lengths == 0, self.lowest))
         both = F.linear(chunks, self.project) + self.project_bias
         entries = both.unflatten(-1, (2, self.config.num_heads, -1)).permute(2, 0, 3, 1, 4).to(self.dtype)  # 2 r h c e
         if self.gathers:
-            self.keys_values[rows, places] = entries.transpose(0, 1)
+            self.keys_values.flatten(0, 1).index_copy_(0, flat, entries.transpose(0, 1))
         else:
             self.keys_values[0][rows, :, places], self.keys_values[1][rows, :, places] = entries
         if self.missing is not None:
@@ -162,20 +163,24 @@ class RingChunkCache(ChunkCache):
 
     def read(self, inputs: Tensor, held: Held, order: Tensor | None, rows: Rows | None) -> Tensor:
         """Return the update of the stream."""
-        b, heads, n = len(inputs), self.config.num_heads, self.config.num_chunks
+        b, heads, n = inputs.shape[0], self.config.num_heads, self.config.num_chunks
         index, relevance = choose_chunks(
             self._scores(inputs.to(self.keys.dtype), rows), None, self.config.top_k, self.config.reading.relevance
         )
         if held.mask is not None:
             relevance = relevance * held.mask
         queries = self.query(inputs.to(self.dtype)).view(b, heads, 1, -1)
+        if rows is not None and index is None and held.most < n:
+            relevance, index = relevance.topk(held.most)  # the others are exactly 0
         if self.gathers and index is not None:
             read, weights = self._read_chosen(queries, index, relevance, rows)
+        elif rows is not None and index is not None:
+            read, weights = self._read_chosen_of(rows, queries, index, relevance)
         else:
             relevance = relevance if index is None else scatter_topk(index, relevance, n)
             read, weights = self._read_all(queries, relevance, rows)
         if self.listened:
-            if self.gathers and index is not None:
+            if index is not None and (self.gathers or rows is not None):
                 self.show(scatter_topk(index, relevance, n), scatter_topk_chunks(index, weights, n), order)
             else:
                 self.show(relevance, weights, order)
@@ -192,7 +197,7 @@ class RingChunkCache(ChunkCache):
         return torch.einsum("bhe,bnhe->bhn", features, keys) + bias
 
     def _read_all(self, queries: Tensor, relevance: Tensor, rows: Rows | None) -> tuple[Tensor, Tensor]:
-        b, heads, n, c = len(queries), self.config.num_heads, self.config.num_chunks, self.config.chunk_len
+        b, heads, n, c = queries.shape[0], self.config.num_heads, self.config.num_chunks, self.config.chunk_len
         entries = self.keys_values if rows is None else self.keys_values.index_select(1, rows.index)
         keys, values = entries.view(2, b * heads, n * c, -1).unbind(0)
         scores = torch.bmm(queries.flatten(0, 1), keys.transpose(1, 2)).view(b, heads, n, c)
@@ -205,7 +210,7 @@ class RingChunkCache(ChunkCache):
     def _read_chosen(
         self, queries: Tensor, index: Tensor, relevance: Tensor, rows: Rows | None
     ) -> tuple[Tensor, Tensor]:
-        b, k = len(queries), index.shape[-1]
+        b, k = queries.shape[0], index.shape[-1]
         first = self.first_row if rows is None else self.first_row[rows.index]
         index = (index.squeeze(1) + first).flatten()  # b*k
         keys, values = self.keys_values.flatten(0, 1).index_select(0, index).unflatten(0, (b, k)).unbind(2)  # b k h c e
@@ -215,6 +220,19 @@ class RingChunkCache(ChunkCache):
         weights = softmax(scores.to(torch.promote_types(scores.dtype, torch.float32)))
         mixed = (weights * relevance.transpose(1, 2).unsqueeze(-1)).to(self.dtype)  # b k 1 1
         return (mixed.unsqueeze(-2) @ values).sum(1).view(b, -1), weights.transpose(1, 2)
+
+    def _read_chosen_of(self, rows: Rows, queries: Tensor, index: Tensor, relevance: Tensor) -> tuple[Tensor, Tensor]:
+        """Read a copy of the chosen chunks ``[r, 1 or h, k]`` of some rows, where the heads of a row lie together."""
+        r, heads, c, n = queries.shape[0], self.config.num_heads, self.config.chunk_len, self.config.num_chunks
+        chosen = rows.of_parts(heads).view(r, heads, 1) * n + index  # r h k
+        entries = self.keys_values.flatten(1, 3).index_select(1, chosen.flatten()).view(2, r * heads, -1, c, self.head)
+        keys, values = entries.flatten(2, 3).unbind(0)  # r*h kc e
+        scores = torch.bmm(queries.flatten(0, 1), keys.transpose(1, 2)).view(r, heads, -1, c)
+        if self.missing is not None:
+            scores = scores + self.missing.flatten(0, 1)[rows.index[:, None, None] * n + index]
+        weights = softmax(scores.to(torch.promote_types(scores.dtype, torch.float32)))
+        mixed = (weights * relevance.unsqueeze(-1)).to(self.dtype)
+        return torch.bmm(mixed.view(r * heads, 1, -1), values).view(r, -1), weights
 
 
 def scatter_topk_chunks(index: Tensor, weights: Tensor, n: int) -> Tensor:

@@ -127,10 +127,13 @@ class ChunkStream(RowStream):
 
     def _advance_count(self, steps: int, rows: Sequence[int]) -> None:
         """Count new steps of the rows, of which only the last may complete a chunk."""
-        completes, chunk_len = self.core.config.completes, self.core.config.chunk_len
-        for row in rows:
-            self._steps[row] += steps
-        if ended := [row for row in rows if completes(self._steps[row])]:
+        c, counts, ended = self.core.config, self._steps, []
+        chunk_len, overlap, stride = c.chunk_len, c.chunk_overlap, c.stride
+        for row in rows:  # once per row and step, so `c.completes` is written out
+            counts[row] = after = counts[row] + steps
+            if after >= chunk_len and (after - overlap) % stride == 0:
+                ended.append(row)
+        if ended:
             self._complete_chunks(ended, [chunk_len] * len(ended))
 
     def _new_episode(self, rows: Rows) -> None:
