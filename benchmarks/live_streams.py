@@ -92,7 +92,8 @@ def robots() -> dict[str, Step]:
 
     def inputs(number: int) -> ActorInputs:
         seen = np.stack([space.sample() for _ in range(number)])
-        return ActorInputs(seen, np.zeros(number, dtype=np.int64), np.zeros(number, dtype=np.float32))
+        arrays: Any = seen, np.zeros(number, dtype=np.int64), np.zeros(number, dtype=np.float32)
+        return ActorInputs(*arrays)
 
     one, many = agent.stream(1), agent.stream(ROBOTS)
     for _ in range(2 * WARM):

@@ -241,7 +241,8 @@ def live_table() -> str:
                 f"{row['steps_per_cpu_s']:,}",
             ))  # fmt: skip
     heads = ["step of", "ms, median", "ms, slowest of 100", "steps/s", "steps per second of processor time"]
-    return table_with_source(heads, rows, found["environment"])
+    busy = f"\n\nOther programs ran meanwhile: {found['busy_processes_before']:.0f} of them on {{}} processor cores."
+    return table_with_source(heads, rows, found["environment"]) + busy.format(found["environment"]["cores"])
 
 
 def cost_rows(folder: Path = MEASURED) -> tuple[list[tuple[str, ...]], Row]:

@@ -119,14 +119,14 @@ class StreamMemory(ABC):
         numbers = self._numbers(rows)
         if len(set(numbers)) < len(numbers):
             raise ValueError(f"rows={numbers}: a row is named twice; a row takes one step in a call")
-        return self._rows(numbers)
+        return self._numbered(numbers)
 
     def _numbers(self, rows: RowNames) -> list[int]:
         """Return the numbers of rows given by integers or a boolean mask."""
         index = self.index_of(rows).flatten()
         return (index.nonzero()[:, 0] if index.dtype == torch.bool else index % self.batch_size).tolist()
 
-    def _rows(self, numbers: list[int]) -> Rows:
+    def _numbered(self, numbers: list[int]) -> Rows:
         index = torch.tensor(numbers, dtype=torch.int64, device=self.like.device)
         return Rows(index, self.batch_size, numbers)
 
@@ -139,7 +139,7 @@ class StreamMemory(ABC):
         """
         if rows is None:
             self.write_rows(self.fresh_state(self.batch_size), None)
-        elif len(named := self._rows(sorted(set(self._numbers(rows))))):
+        elif len(named := self._numbered(sorted(set(self._numbers(rows))))):
             self.write_rows(self.fresh_state(len(named)), named)
 
     def fork(self) -> Self:
