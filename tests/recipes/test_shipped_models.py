@@ -93,6 +93,7 @@ def test_a_model_that_did_not_learn_its_task_is_not_packed(tmp_path):
     assert not (tmp_path / "models").exists()
 
 
+@pytest.mark.long
 def test_the_quick_demo_trains_nothing_and_says_what_is_remembered(tmp_path):
     console = Console(file=io.StringIO(), record=True, width=200)
     explored = quick_demo(tmp_path, console=console)
