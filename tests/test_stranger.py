@@ -71,7 +71,7 @@ def test_a_strangers_ten_minutes(tmp_path):
             time.sleep(0.1)
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=120)
-    assert process.returncode == 130 and "the same command with --resume goes on" in said, said
+    assert process.returncode == 130 and "the same command with --resume continues" in said, said
     step = int(re.findall(r"Ctrl-C at step (\d+): saved", said)[0])
 
     # Go on for longer: only the steps are named, and whose code may run.

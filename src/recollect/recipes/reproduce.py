@@ -37,7 +37,6 @@ from recollect.agents.sit import SiT
 from recollect.config import from_json, lookup, to_json
 from recollect.evaluation.confidence_interval import interquartile_mean, seeds_interval
 from recollect.files import read_json, replace_between, require_json_type, write_atomically
-from recollect.machine import peak_bytes, reset_peak_bytes
 from recollect.recipes.base import Recipe, Run, Test
 from recollect.recipes.learner_frames import frames_table
 from recollect.recipes.memory_requirements import policies_of, requirements_of
@@ -50,7 +49,7 @@ from recollect.runs.run_directory import RunRecord
 from recollect.state import nbytes
 from recollect.tasks import GymnasiumConfig
 from recollect.training import REGISTRY, DetectionConfig, TrainerConfig, fresh_seed
-from recollect.training.devices import choose_device
+from recollect.training.devices import choose_device, peak_memory, reset_peak_memory
 from recollect.training.loop import Outcome, fit
 from recollect.training.saved_models import load_model
 from recollect.training.training_aids import all_training_aids
@@ -165,7 +164,7 @@ def run_once(
         **here,
         "config": description,
     }
-    _reset_peak()
+    reset_peak_memory()
     try:
         if isinstance(run.config.trained_on, GymnasiumConfig):
             run.config.trained_on.register()  # says in one line which package is missing
@@ -212,7 +211,7 @@ def _scores(run: Run, outcome: Outcome) -> dict[str, Any]:
         "steps": outcome.step,
         "seconds": round(outcome.seconds, 1),
         "processor_seconds": round(outcome.processor_seconds, 3),
-        "peak_memory_mib": _peak(),
+        "peak_memory_mib": peak_memory(),
         **_memory(outcome.agent),
         "curve": curve,
     }
@@ -495,15 +494,3 @@ def _summary(result: Mapping[str, Any]) -> str:
 def _say(console: Console | None, line: str) -> None:
     if console is not None:
         console.print(line, highlight=False, soft_wrap=True, markup=False)
-
-
-def _reset_peak() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
-    reset_peak_bytes()  # of earlier runs in this process
-
-
-def _peak() -> float | None:
-    """Return the peak memory since :func:`_reset_peak` in MiB, of the accelerator or else of the process."""
-    most = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else peak_bytes()
-    return None if most is None else round(most / 2**20, 1)

@@ -2,6 +2,8 @@
 
 import torch
 
+from recollect.machine import peak_bytes, reset_peak_bytes
+
 
 def choose_device(name: str) -> torch.device:
     """Return the device that a config names: cpu, cuda, cuda:1, ..., or auto for an accelerator when there is one.
@@ -27,3 +29,16 @@ def choose_device(name: str) -> torch.device:
     if device.index is not None and device.index >= number:
         raise ValueError(f"device={name!r}: there are {number} accelerators here; use cuda:0 to cuda:{number - 1}")
     return device
+
+
+def reset_peak_memory() -> None:
+    """Restart the measurement of :func:`peak_memory`, so that earlier runs in this process do not count."""
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    reset_peak_bytes()
+
+
+def peak_memory() -> float | None:
+    """Return the peak memory since :func:`reset_peak_memory` in MiB, of the accelerator or else of the process."""
+    most = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else peak_bytes()
+    return None if most is None else round(most / 2**20, 1)
