@@ -101,7 +101,7 @@ def test_a_live_page_without_its_runtime(run, tmp_path, capsys):
 def test_what_cannot_be_live_is_said_before_anything_is_fetched_or_recorded(
     run, tmp_path, monkeypatch, missing, world, message
 ):
-    find = "recollect.interpret.onnx_step.find_spec"
+    find = "recollect.export.trace.find_spec"
     monkeypatch.setattr(find, lambda name: None if name == missing else True)
     for name in ("find_runtime", "record_run"):
         monkeypatch.setattr(f"recollect.interpret.explore.{name}", lambda *_, **__: pytest.fail("too late"))

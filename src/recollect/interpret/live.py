@@ -21,8 +21,7 @@ from recollect import __version__
 from recollect.agents.actor_critic import ActorCritic
 from recollect.cores import HierarchicalChunkMemoryConfig
 from recollect.files import path_errors, write_atomically
-from recollect.interpret.occlusion import can_hide_steps
-from recollect.interpret.onnx_step import ExportedStep, Leaf, export_step, require_exportable
+from recollect.interpret.onnx_step import ExportedStep, Leaf, export_step, has_moments, require_exportable
 from recollect.interpret.onnxruntime_web import VERSION, Runtime, find_runtime
 from recollect.interpret.playback import core_key
 from recollect.interpret.template import block, fill
@@ -122,11 +121,11 @@ def _describe_agent(agent: ActorCritic, step: ExportedStep, names: Sequence[str]
     """Return the properties of the agent that the script needs."""
     config, space, chunks = agent.core_config, agent.action_space, None
     assert isinstance(space, Discrete) and isinstance(agent.observation_space, Box)
-    if isinstance(config, HierarchicalChunkMemoryConfig):
+    if isinstance(config, HierarchicalChunkMemoryConfig) and has_moments(agent):
         fields = {"size": "chunk_len", "stride": "stride", "overlap": "chunk_overlap", "number": "num_chunks"}
         chunks = {name: getattr(config, field) for name, field in fields.items()}
     return {
-        "unit": can_hide_steps(agent.core),
+        "unit": has_moments(agent),
         "window": step.window,
         "group": max(1, step.window // GROUPS),
         "chunks": chunks,
@@ -140,7 +139,8 @@ def _describe_agent(agent: ActorCritic, step: ExportedStep, names: Sequence[str]
 def _describe_leaf(leaf: Leaf) -> dict[str, Any]:
     first = leaf.first
     return {
-        "name": leaf.name,
+        "input": leaf.input,
+        "output": leaf.output,
         "dtype": str(first.dtype),
         "shape": list(first.shape),
         "axis": None if leaf.axis is None else leaf.axis.kind,
@@ -152,8 +152,8 @@ def _describe_leaf(leaf: Leaf) -> dict[str, Any]:
 def _describe_unit(agent: ActorCritic) -> str:
     """Explain the units in which memory is erased."""
     swap = "Swap exchanges it with that of a twin, who sees the same episode with the other cue."
+    if not has_moments(agent):
+        return f"This memory can only be edited as a whole here. Erase empties it. {swap}"
     if isinstance(agent.core_config, HierarchicalChunkMemoryConfig):
         return f"Each card is a complete chunk of the memory. Erase removes it for good. {swap}"
-    if can_hide_steps(agent.core):
-        return f"Each card is a group of steps in the window. Erase hides them from now on. {swap}"
-    return f"This memory keeps no single moments: it can only be edited as a whole. Erase empties it. {swap}"
+    return f"Each card is a group of steps in the window. Erase hides them from now on. {swap}"

@@ -1,37 +1,31 @@
-"""One step of an agent as an ONNX model, with its memory as inputs and outputs, to be run elsewhere.
+"""One step of an agent as ONNX for a page: an exported step that also shows attention and hides places of windows.
 
-    observation, action, reward, is_first, hidden, state.*   ->   policy, value, window, relevance, next.*
+    inputs of the agent, hidden, is_first, state.*   ->   action, policy, value, window, relevance, next.*
 
-Weights are inside. ``hidden`` ``[1, w + 1]`` marks the places of the windows that are hidden (occlusion.py does the
-same in Python); cores without a window have no such input. ``window`` ``[w + 1]`` and ``relevance`` ``[n]`` are the
-weights of attention, over places of the window and over chunks, as means of layers and heads, where the core has them.
+``hidden`` ``[b, w + 1]`` marks the places of the windows that are hidden (occlusion.py does the same in Python); cores
+without a window have no such input. ``window`` ``[w + 1]`` and ``relevance`` ``[n]`` are the weights of attention, over
+places of the window and over chunks, as means of rows, layers and heads, where the core has them. Any agent that can be
+exported (:mod:`recollect.export`) can be in a page; a memory that keeps no single moments is edited as a whole there.
 """
 
-import logging
-import warnings
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from gymnasium.spaces import Box, Discrete
-from torch import Tensor, nn
+from torch import Tensor
 
 from recollect.agents.actor_critic import ActorCritic
-from recollect.agents.contract import ActorInputs
-from recollect.cores import HierarchicalChunkMemory, HierarchicalChunkMemoryConfig
+from recollect.cores import HierarchicalChunkMemory
+from recollect.export.step import NEXT, STATE, ActorForm, ModelStep, Named, Port
+from recollect.export.trace import require_format, to_onnx, trace
 from recollect.interpret.attention import RELEVANCE
 from recollect.interpret.occlusion import can_hide_steps
 from recollect.interpret.playback import core_key
 from recollect.layers.tap import Tap, edit_taps, listen, remove_keys
-from recollect.ops.torch_internals import single_step_decompositions
-from recollect.state import leaves, map_state, named_leaves
-
-PACKAGES = ("onnx", "onnxscript")
 
 
 class Axis(NamedTuple):
@@ -42,7 +36,7 @@ class Axis(NamedTuple):
     place: int  # which axis, from the left
 
 
-LIVE_CORES: dict[str, dict[str, Axis]] = {
+AXES: dict[str, dict[str, Axis]] = {
     "hcam": {
         "window": Axis("steps", 1),
         "contents": Axis("chunks", 1),
@@ -51,16 +45,15 @@ LIVE_CORES: dict[str, dict[str, Axis]] = {
     },
     "transformer-xl": {"window": Axis("steps", 2)},
     "causal-transformer": {"keys": Axis("steps", 2), "values": Axis("steps", 2)},
-    "gru": {},
-    "lstm": {},
 }
-"""Cores that can be exported, and the axes of moments in their states, by the last part of a leaf's name."""
+"""Axes of moments in the states of cores that keep single moments, by the last part of a leaf's name."""
 
 
 class Leaf(NamedTuple):
-    """A tensor of the state."""
+    """A tensor that a caller keeps from one step to the next: of the state, or an output that the agent reads again."""
 
-    name: str
+    input: str
+    output: str
     first: np.ndarray  # what it is before an episode, ``[1, ...]``
     axis: Axis | None
 
@@ -70,27 +63,26 @@ class ExportedStep:
     """The model and its signature."""
 
     model: bytes  # ONNX
-    leaves: tuple[Leaf, ...]  # the state, in the order of the inputs ``state.NAME`` and the outputs ``next.NAME``
+    leaves: tuple[Leaf, ...]
     window: int  # w; 0 without a window
     outputs: tuple[str, ...]  # names of the outputs, in order
 
 
-class _Step(nn.Module):
-    """A call of one row and one step with its state as a list of tensors."""
+class LiveForm(ActorForm):
+    """A step of an actor-critic with hidden places of its windows, and means of its attention."""
 
     def __init__(self, agent: ActorCritic, window: int) -> None:
-        super().__init__()
-        self.agent = agent
-        self.like = agent.initial_state(1)
+        super().__init__(agent)
         taps = {name: tap for name, tap in agent.core.named_modules() if isinstance(tap, Tap)}
         self.windows = {name: tap for name, tap in taps.items() if window and tap.axes == "b h t s"}
-        self.has_taps = bool(taps)
-        self.has_chunks = isinstance(agent.core, HierarchicalChunkMemory)
+        self.has_taps, self.own = bool(taps), self.outputs
+        means = {"window": bool(self.windows), "relevance": isinstance(agent.core, HierarchicalChunkMemory)}
+        self.outputs = (*self.own, *(name for name, is_there in means.items() if is_there))
+        if self.windows:
+            self.inputs = (*self.inputs, Port("hidden", (window + 1,), torch.bool, "places of the windows", 0, 0))
 
-    def forward(self, observation: Tensor, action: Tensor, reward: Tensor, is_first: Tensor, *more: Tensor) -> Any:
-        rest = iter(more)
-        hidden = next(rest)[:, None, None] if self.windows else None
-        state = map_state(lambda _: next(rest), self.like)
+    def step(self, given: Named, state: Any, is_first: Tensor) -> tuple[tuple[Tensor, ...], Any]:
+        """See :meth:`Form.step`."""
         weights: dict[str, list[Tensor]] = {"window": [], "relevance": []}
 
         def record(name: str, tensor: Tensor) -> None:
@@ -99,88 +91,59 @@ class _Step(nn.Module):
             elif name.endswith(RELEVANCE):
                 weights["relevance"].append(tensor.flatten(0, -2).mean(0))  # heads may each have one of their own
 
-        inputs = ActorInputs(observation[:, None], action[:, None], reward[:, None])
         with ExitStack() as contexts:
-            if hidden is not None:
+            if self.windows:
+                hidden = given["hidden"][:, None, None]
                 edits = {name: partial(remove_keys, hidden=hidden) for name in self.windows}
                 contexts.enter_context(edit_taps(self.windows, edits))
             if self.has_taps:
-                contexts.enter_context(listen(self.agent.core, record))
-            output, state = self.agent(inputs, state, is_first[:, None])
-        means = [torch.stack(parts).mean(0) for parts in weights.values() if parts]
-        return (output.policy[:, 0], output.value[:, 0], *means, *leaves(state))
+                contexts.enter_context(listen(self.model.core, record))
+            found, state = super().step(given, state, is_first)
+        means = [torch.stack(parts).mean(0) for name, parts in weights.items() if name in self.outputs and parts]
+        return (*found, *means), state
 
-    def named_outputs(self) -> tuple[str, ...]:
-        means = [name for name, there in (("window", self.windows), ("relevance", self.has_chunks)) if there]
-        return ("policy", "value", *means, *(f"next.{name}" for name, _ in named_leaves(self.like)))
+
+def has_moments(agent: ActorCritic) -> bool:
+    """Return whether single moments of an agent's memory can be edited in a page."""
+    return core_key(agent) in AXES and can_hide_steps(agent.core)
 
 
 def require_exportable(agent: ActorCritic) -> None:
-    """Raise ``ValueError`` for an agent that cannot be exported: missing packages, core, spaces or previous outputs."""
-    absent = [name for name in PACKAGES if find_spec(name) is None]
-    if absent:
-        raise ValueError(f"a live page needs {' and '.join(absent)}: pip install {' '.join(absent)}")
-    core, config = type(agent.core).__name__, agent.core_config
-    carried = isinstance(config, HierarchicalChunkMemoryConfig) and config.carry_across_episodes
-    if core_key(agent) not in LIVE_CORES or carried:
-        own = f"{core} with carry_across_episodes" if carried else core
-        raise ValueError(f"core={own}: a live page can have {', '.join(LIVE_CORES)}; train one of these")
+    """Raise ``ValueError`` for an agent that cannot be in a page: missing packages, or other spaces."""
+    require_format("onnx")
     if not isinstance(agent.action_space, Discrete):
         raise ValueError(f"action_space={agent.action_space}: a live page offers a choice, so give Discrete actions")
     if not isinstance(agent.observation_space, Box):
         raise ValueError(f"observation_space={agent.observation_space}: a live page shows one array, so give a Box")
-    if agent.config.previous_action == "logits" or agent.feature_dim:
-        raise ValueError(
-            "an agent that receives its own logits or features has no live page: use previous_action=action"
-        )
+
+
+def live_step(agent: ActorCritic) -> ModelStep:
+    """Return the step of a page."""
+    window = int(getattr(agent.core_config, "memory_len", 0)) if has_moments(agent) else 0
+    return ModelStep(LiveForm(agent, window)).eval()
 
 
 def export_step(agent: ActorCritic) -> ExportedStep:
-    """Export one step of one row.
+    """Export one step.
 
     Args:
         agent: in ``eval`` mode, on the processor.
 
     Raises:
-        ValueError: as :func:`require_exportable`.
+        ValueError: as :func:`require_exportable`, or the agent cannot be exported.
     """
     require_exportable(agent)
-    window = int(getattr(agent.core_config, "memory_len", 0)) if can_hide_steps(agent.core) else 0
-    step = _Step(agent, window).eval()
-    space = agent.observation_space
-    assert isinstance(space, Box) and isinstance(agent.action_space, Discrete)
-    state = agent.initial_state(1)
-    named = [(name, leaf.detach().clone()) for name, leaf in named_leaves(state)]
-    inputs = {
-        "observation": torch.zeros(1, *space.shape, dtype=torch.as_tensor(space.low).dtype),
-        "action": torch.full((1,), int(agent.action_space.start)),
-        "reward": torch.zeros(1),
-        "is_first": torch.ones(1, dtype=torch.bool),
-    }
-    inputs |= {"hidden": torch.zeros(1, window + 1, dtype=torch.bool)} if window else {}
-    inputs |= {f"state.{name}": leaf for name, leaf in named}
-    outputs = step.named_outputs()
-    with torch.no_grad(), _quiet():
-        program = torch.export.export(step, tuple(inputs.values()), strict=False)
-        program = program.run_decompositions(single_step_decompositions())
-        exported = torch.onnx.export(
-            program, (), dynamo=True, verbose=False, input_names=list(inputs), output_names=list(outputs)
-        )
-    assert exported is not None
-    axes = LIVE_CORES[core_key(agent)]
-    kept = tuple(Leaf(name, leaf.numpy(), axes.get(name.rsplit(".", 1)[-1])) for name, leaf in named)
-    return ExportedStep(model=exported.model_proto.SerializeToString(), leaves=kept, window=window, outputs=outputs)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence the exporter's warnings about optional packages."""
-    log = logging.getLogger("torch.onnx")
-    before = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        log.setLevel(before)
+    step = live_step(agent)
+    hidden = [port.shape[0] for port in step.inputs if port.name == "hidden"]
+    axes = AXES.get(core_key(agent), {}) if has_moments(agent) else {}
+    kept = [
+        Leaf(f"{STATE}{port.name}", f"{NEXT}{port.name}", leaf.numpy(), axes.get(port.name.rsplit(".", 1)[-1]))
+        for port, leaf in zip(step.leaves, step.initial(1), strict=True)
+    ]
+    kept += [  # the page itself gives the action that was taken
+        Leaf(port.name, port.source, np.zeros((1, *port.shape), np.float32), None)
+        for port in step.form.inputs
+        if port.source not in (None, "action")
+    ]
+    model = to_onnx(trace(step), step)
+    return ExportedStep(model=model, leaves=tuple(kept), window=hidden[0] - 1 if hidden else 0, outputs=step.outputs)

@@ -2,7 +2,7 @@
 const meta = JSON.parse($("meta").textContent);
 const { agent, world: settings } = meta;
 let ort = null, session = null;
-const ARRAYS = { float32: Float32Array, int64: BigInt64Array, bool: Uint8Array };
+const ARRAYS = { float32: Float32Array, int64: BigInt64Array, int32: Int32Array, bool: Uint8Array };
 
 async function load() {
   progress(0.05, "reading this file");
@@ -58,7 +58,7 @@ async function run(state, world, previousAction, t, hidden) {
   const tensor = (dtype, data, shape) => new ort.Tensor(dtype, data, shape);
   const feeds = {
     observation: tensor("float32", world.observe(), [1, ...agent.observation]),
-    action: tensor("int64", BigInt64Array.of(BigInt(previousAction)), [1]),
+    previous_action: tensor("int64", BigInt64Array.of(BigInt(previousAction)), [1]),
     reward: tensor("float32", Float32Array.of(world.reward), [1]),
     is_first: tensor("bool", Uint8Array.of(t === 0), [1]),
   };
@@ -67,7 +67,7 @@ async function run(state, world, previousAction, t, hidden) {
     const seen = Uint8Array.from({ length: w + 1 }, (_, s) => s < w && t - w + s >= 0 && inside(hidden, t - w + s));
     feeds.hidden = tensor("bool", seen, [1, w + 1]);
   }
-  agent.leaves.forEach((leaf, i) => { feeds[`state.${leaf.name}`] = tensor(leaf.dtype, state[i], leaf.shape); });
+  agent.leaves.forEach((leaf, i) => { feeds[leaf.input] = tensor(leaf.dtype, state[i], leaf.shape); });
   const known = Object.fromEntries(session.inputNames.map((name) => [name, feeds[name]]));
   const found = await session.run(known);
   const logits = Array.from(found.policy.data), top = Math.max(...logits);
@@ -75,7 +75,7 @@ async function run(state, world, previousAction, t, hidden) {
   const mass = (name) => found[name] ? Array.from(found[name].data) : null;
   return {
     logits, value: found.value.data[0], policy: powers.map((x) => x / total), window: mass("window"),
-    relevance: mass("relevance"), next: agent.leaves.map((leaf) => found[`next.${leaf.name}`].data),
+    relevance: mass("relevance"), next: agent.leaves.map((leaf) => found[leaf.output].data),
   };
 }
 
