@@ -196,8 +196,8 @@ class SpaceAttention(nn.Module):
         q, k, v = (split_heads(part, self.num_heads) for part in parts)  # ... h n e
         if not self.map_tap.has_listeners:
             # Exporters to ONNX take four axes only.
-            found = F.scaled_dot_product_attention(*(part.flatten(0, -4) for part in (q, k, v)))
-            return self.out(merge_heads(found).reshape(x.shape))
+            q, k, v = (part.flatten(0, -4) for part in (q, k, v))
+            return self.out(merge_heads(F.scaled_dot_product_attention(q, k, v)).reshape(x.shape))
         weights = masked_softmax((q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2), None)
         maps = weights.mean(-2).unflatten(-1, self.grid)  # ... h y x
         self.map_tap(maps.transpose(1, 2) if maps.ndim == 5 else maps[:, :, None])
