@@ -12,6 +12,11 @@ SMALL = CoresBenchmark(dim=32, layers=2, heads=4, memory_len=12, chunk_len=4, ch
 # How far the count may be from the formula, where they are not equal to 1 %, and why.
 TOLERANCE: dict[str, float] = {
     "ttm": 0.1,
+    # Writing is an outer product, which is elementwise and not counted by torch.
+    "mamba2": 0.2,
+    "mlstm": 0.02,
+    "gated-deltanet": 0.02,
+    "rwkv7": 0.04,
 }
 
 
