@@ -131,7 +131,7 @@ def put(group, key, array):
         (lambda e: put(e, "terminations", np.zeros(0, bool)), r"episode 1: .*'terminations': 1"),
         (lambda e: put(e, "actions", np.zeros(2, np.int64)), r"episode 1: .*'action': 3"),
         (lambda e: put(e, "observations", np.zeros((3, 2))), r"episode 1: \{'observation': 3"),
-        (lambda e: put(e, "observations", np.zeros((4, 5))), r"episode 1: its steps have the shapes .*\(5,\).*\(2,\)"),
+        (lambda e: put(e, "observations", np.zeros((4, 5))), r"episode 1: its observations are none .*shape \(5,\), "),
         (lambda e: put(e, "actions", np.zeros((3, 1), np.int64)), r"episode 1: its steps have the shapes .*\(1,\)"),
         (lambda e: put(e, "observations", np.array([b"a"] * 4)), r"episode 1: its observations are none of the"),
         (lambda e: put(e, "rewards", np.zeros((3, 1))), r"episode 1: .* float64 \[3, 1\] rewards"),
@@ -151,7 +151,9 @@ def test_parts_that_an_episode_lacks_are_named(datasets):
     write_recording(episodes(observation={"a": np.zeros((10, 2)), "b": np.zeros(10)}), NAME)
     with h5py.File(file_of(datasets), "a") as file:
         del file["episode_2"]["observations"]["b"]
-    with pytest.raises(ValueError, match=r"minari:recollect/mine-v0, episode 2: its observations are none.*KeyError"):
+    with pytest.raises(
+        ValueError, match=r"minari:recollect/mine-v0, episode 2: its observations are none.*part 'b' is missing"
+    ):
         read_recording(NAME)
 
 

@@ -1,6 +1,7 @@
 """Line about transforms of torch: functional calls, vmap, second derivatives, forward derivatives, checkpointing."""
 
 import copy
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -41,7 +42,9 @@ def transforms(subject: Subject) -> str:
         checks |= {"second derivatives": _second_derivatives, "jvp": _forward_derivatives}
     for name, check in checks.items():
         try:
-            check(double)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch warns of operations that vmap runs one by one
+                check(double)
             done.append(name)
         except REFUSED as error:
             done.append(f"{name} refused ({type(error).__name__}: {first_line(error)[:80]})")

@@ -190,10 +190,8 @@ def _seen(reader: ObservationReader, episode: Any, where: str) -> dict[str, np.n
     """Read the observations of an episode, and check the lengths of its parts."""
     try:
         found = reader.read(episode.observations)
-    except Exception as error:  # NumPy and mappings raise anything for a missing or ragged part
-        raise ValueError(
-            f"{where}: its observations are none of the dataset's space ({type(error).__name__}: {error}): remove it"
-        ) from None
+    except Exception as error:  # NumPy raises anything for a ragged part
+        raise ValueError(f"{where}: its observations are none of the dataset's space ({error}): remove it") from None
     seen = found if isinstance(found, dict) else {"": found}
     steps = {key: len(leaf) for key, leaf in _named(seen).items()}
     steps |= {"action": len(episode.actions) + 1, "terminations": len(episode.terminations) + 1}
