@@ -32,7 +32,7 @@ def is_missing(config):
 
 
 WITHOUT_ABLATION = {("tlb-babyai", "paper"), ("tlb-decision-transformer", "paper"), ("models", "lite")}
-"""The lite scale of the first two has it; at the paper's sizes they are the paper's rows alone. Models are no comparison."""
+"""The lite scale of the first two has it; at the paper's sizes they are its rows alone. Models are no comparison."""
 
 
 @pytest.mark.parametrize("key", RECIPES)
