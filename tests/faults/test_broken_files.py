@@ -14,7 +14,7 @@ from recollect.cores import CORES
 from recollect.runs import checkpoints
 from recollect.runs.metrics import read_rows
 from recollect.tasks import Recall
-from recollect.training import FitConfig, SupervisedConfig, evaluate_run, fit, load_config, load_model
+from recollect.training import FitConfig, SupervisedConfig, evaluate_run, fit, load_config
 
 CONFIG = SupervisedConfig(
     task=Recall(num_keys=3, num_values=2, num_cues=1, num_queries=1, min_blank=0, max_blank=2, length=10),
@@ -90,7 +90,7 @@ CONFIGS = [
 def test_a_wrong_value_in_a_config_is_named(run, keys, value, message):
     change(run / "config.json", *keys, value=value)
     with pytest.raises(ValueError, match=message):
-        load_model(run)
+        evaluate_run(run)
 
 
 @pytest.mark.parametrize("text", ["", "{", "null", "[]", "3", '"run"', "\x00", DEEP, '{"kind": ' + "9" * 5000 + "}"])

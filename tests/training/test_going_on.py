@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -265,6 +266,7 @@ def test_a_run_that_started_from_another_resumes_like_any(tmp_path, monkeypatch)
     with pytest.raises(
         ValueError, match=r"began with the weights of .*first and has no checkpoint yet: name that run again"
     ):
+        shutil.rmtree(tmp_path / "run2" / "best", ignore_errors=True)
         fit(config(seed=1), tmp_path / "run2", resume=True)
     again = fit(config(seed=1), tmp_path / "run2", resume=True, start_from=tmp_path / "first")
     (tmp_path / "first" / "config.json").unlink()  # no longer needed
@@ -302,6 +304,7 @@ def test_a_run_whose_only_checkpoint_is_torn_starts_from_the_other_run_again(tmp
     whole = fit(config(seed=1), tmp_path / "whole", start_from=tmp_path / "first")
     fit(config(seed=1, keep_checkpoints=1), tmp_path / "run", start_from=tmp_path / "first")
     (tmp_path / "run" / "checkpoint" / "step-000000008" / "manifest.json").unlink()
+    shutil.rmtree(tmp_path / "run" / "best")  # else the run continues from there
     with pytest.raises(ValueError, match="name that run again"):
         fit(config(seed=1), tmp_path / "run", resume=True)
     again = fit(config(seed=1), tmp_path / "run", resume=True, start_from=tmp_path / "first")

@@ -267,7 +267,7 @@ def rows_of(path):
         (
             "raise",
             WorldError,
-            "actor 0: OSError: row 3 fell over .* at step 4: .*put the world",
+            "actor 0: OSError: row 3 fell over .* at step 4: .*fix the world",
         ),
     ],
 )
@@ -386,7 +386,8 @@ fit(config(), sys.argv[2])
 def test_sigkill_and_resume_give_the_same_weights(tmp_path):
     whole = fit(config(), tmp_path / "whole")
     command = [sys.executable, "-c", KILLED, str(Path(__file__).parent), str(tmp_path / "run")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    shared = {"PYTHONPATH": os.pathsep.join((str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")))}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ | shared)
     assert done.returncode == -signal.SIGKILL, done.stderr
     resumed = fit(config(), tmp_path / "run", resume=True)
     assert same(weights(whole.agent), weights(resumed.agent))

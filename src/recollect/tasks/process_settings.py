@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from typing import Any
 
@@ -29,7 +30,8 @@ class kept_process_settings:  # noqa: N801  (a function of contextlib costs more
             if not cls.inside:
                 cls.directory = _working_directory()
             cls.inside += 1
-        self.settings = _settings()
+        self.settings = _torch_settings()
+        self.handlers = [signal.getsignal(number) for number in SIGNALS]
 
     def __exit__(self, *error: object) -> None:
         cls = kept_process_settings
@@ -37,20 +39,27 @@ class kept_process_settings:  # noqa: N801  (a function of contextlib costs more
             cls.inside -= 1
         if cls.directory and _working_directory() != cls.directory:
             os.chdir(cls.directory)
-        if _settings() != self.settings:
-            threads, dtype, has_gradients, handlers = self.settings
-            torch.set_num_threads(threads)
-            torch.set_default_dtype(dtype)
-            torch.set_grad_enabled(has_gradients)
-            if threading.current_thread() is threading.main_thread():
-                for number, handler in zip(SIGNALS, handlers, strict=True):
-                    if handler is not None:  # None is a handler that Python did not install
-                        signal.signal(number, handler)
+        if "torch" in sys.modules:  # help, which makes environments too, does not wait for torch
+            self._restore_torch()
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in zip(SIGNALS, self.handlers, strict=True):
+                if handler is not None and signal.getsignal(number) != handler:  # None: not installed by Python
+                    signal.signal(number, handler)
+
+    def _restore_torch(self) -> None:
+        if self.settings is None or _torch_settings() == self.settings:
+            return
+        threads, dtype, has_gradients = self.settings
+        torch.set_num_threads(threads)
+        torch.set_default_dtype(dtype)
+        torch.set_grad_enabled(has_gradients)
 
 
-def _settings() -> tuple[int, Any, bool, list[Any]]:
-    handlers = [signal.getsignal(number) for number in SIGNALS]
-    return torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled(), handlers
+def _torch_settings() -> tuple[int, Any, bool] | None:
+    """Return the settings of torch; None if it is not imported."""
+    if "torch" not in sys.modules:
+        return None
+    return torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled()
 
 
 def _working_directory() -> str:
