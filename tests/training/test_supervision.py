@@ -365,7 +365,10 @@ class Blind(gymnasium.Env):
     ("settings", "message"),
     [
         ({"world": CueConfig()}, "label_cost=0.7: Cue names nothing that must be remembered"),
-        ({"world": CueConfig(), "supervision": replace(BOTH, label_cost=0.0)}, "attention_cost=0.3: Cue has no"),
+        (
+            {"world": CueConfig(), "supervision": replace(BOTH, label_cost=0.0)},
+            r"attention_cost=0.3: Cue has no ground truth about its decisions \(World.truth\): use 0 here",
+        ),
         ({"core": CORES["lstm"](dim=8)}, "attention_cost=0.3: this LSTM does not attend to steps"),
         ({"core": replace(HCAM, carry_across_episodes=True)}, "attention_cost=0.3: this Hierarch"),
     ],

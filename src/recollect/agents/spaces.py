@@ -37,6 +37,18 @@ def parts(space: spaces.Space[Any], name: str = "") -> Iterator[tuple[str, space
         yield from parts(child, f"{name}/{key}" if name else key)
 
 
+def nest_parts(flat: Mapping[str, Any], separator: str) -> dict[str, Any]:
+    """Return nested dicts of parts whose names are joined by a separator."""
+    tree: dict[str, Any] = {}
+    for name, part in flat.items():
+        *groups, own = name.split(separator)
+        branch = tree
+        for group in groups:
+            branch = branch.setdefault(group, {})
+        branch[own] = part
+    return tree
+
+
 def symbols(space: spaces.Space[Any]) -> tuple[int, int]:
     """Return the least and the largest symbol of an integer space.
 

@@ -160,7 +160,7 @@ def _disagreement(
             name: _direction(found[name], generator) * min(10.0, usual / norms[name] if norms[name] else 1.0)
             for name in names
         }
-        terms = torch.cat([_along(found[name], shifts[name]) for name in names]).double()
+        terms = torch.cat([terms_along(found[name], shifts[name]) for name in names]).double()
         expected, size = terms.sum().item(), max(terms.norm().item(), 1e-6)
         try:
             fine, rough = (_slope(value, shifts, step) for step in (1e-6, 1e-5))
@@ -185,7 +185,7 @@ def _direction(like: Tensor, generator: torch.Generator) -> Tensor:
     return (torch.view_as_complex(direction) if like.is_complex() else direction).to(like.dtype)
 
 
-def _along(gradient: Tensor, direction: Tensor) -> Tensor:
+def terms_along(gradient: Tensor, direction: Tensor) -> Tensor:
     """Return the terms of the derivative along a direction; torch's complex gradient is d/dRe + i d/dIm."""
     return (gradient.conj() * direction).real.flatten() if gradient.is_complex() else (gradient * direction).flatten()
 

@@ -2,8 +2,7 @@
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,11 +11,11 @@ from torch.func import functional_call, jvp, stack_module_state, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 
-from recollect.certify.comparison import Comparison, Violation, is_continuous
-from recollect.certify.gradients import loss_of_call, make_call
+from recollect.certify.comparison import Comparison, Violation
+from recollect.certify.gradients import loss_of_call, make_call, terms_along
 from recollect.certify.portability import first_line, other_module
-from recollect.certify.subject import Subject, gradients
-from recollect.state import map_state, named_leaves
+from recollect.certify.subject import Subject, gradients, probe_all
+from recollect.state import map_state
 
 STEPS = 6
 """Steps of a call: a loop over steps is transformed once per step."""
@@ -27,6 +26,8 @@ SMALLEST = 1e-5
 """Derivative along a direction of length 1 below which an error is absolute."""
 
 LEFT_BEHIND = "a module is registered under several names, or weights are read once and kept outside parameters"
+PLAIN = SDPBackend.MATH
+"""Attention by plain operations: torch's fused attention on a CPU has first derivatives only."""
 REFUSED = (RuntimeError, NotImplementedError, TypeError, ValueError)
 """What torch raises where it cannot transform an operation. To refuse is allowed, to be wrong without a word is not."""
 
@@ -93,7 +94,7 @@ def _checkpoint(subject: Subject) -> None:
 
     for call in (run, lambda inputs: checkpoint(run, inputs, use_reentrant=False)):
         outputs, end = call(inputs)  # type: ignore[misc]
-        found.append(gradients(_probe(subject, outputs, end), targets))
+        found.append(gradients(probe_all(outputs, end, subject.generator(133)), targets))
     meter.gradients(found[1], found[0], "torch.utils.checkpoint", "the second forward pass takes another path")
 
 
@@ -107,16 +108,15 @@ def _second_derivatives(subject: Subject) -> None:
         if not loss.requires_grad:
             return torch.zeros((), dtype=torch.float64)
         found = torch.autograd.grad(loss, list(targets.values()), create_graph=graph, materialize_grads=True)
-        terms = [(g.conj() * v).real.sum() for g, v in zip(found, along.values(), strict=True)]
-        return torch.stack(terms).sum()
+        return torch.cat([terms_along(g, v) for g, v in zip(found, along.values(), strict=True)]).sum()
 
     errors = []
-    with _plain_attention():
+    with sdpa_kernel(PLAIN):
         for salt in (141, 143, 145):
             first, second = _directions(subject, targets, salt), _directions(subject, targets, salt + 1)
             curve = gradients(slope(first, graph=True), targets)
-            pairs = [(g.conj() * second[name]).real.sum() for name, g in curve.items() if g is not None]
-            got = torch.stack(pairs).sum() if pairs else torch.zeros((), dtype=torch.float64)
+            terms = [terms_along(g, second[name]) for name, g in curve.items() if g is not None]
+            got = torch.cat(terms).sum() if terms else torch.zeros((), dtype=torch.float64)
             errors.append(_error(got, lambda along=first: slope(along, graph=False), targets, second))
             if errors[-1] <= LIMIT:
                 return
@@ -134,10 +134,10 @@ def _forward_derivatives(subject: Subject) -> None:
 
     def run(inputs: Tensor) -> Tensor:
         outputs, end = subject.core(inputs, state, is_first)
-        return _probe(subject, outputs, end)
+        return probe_all(outputs, end, subject.generator(133))
 
     errors = []
-    with _plain_attention(), torch.no_grad():
+    with sdpa_kernel(PLAIN), torch.no_grad():
         for salt in (151, 152, 153):
             along = _directions(subject, {"inputs": inputs}, salt)
             got = jvp(run, (inputs,), (along["inputs"],))[1]
@@ -146,16 +146,6 @@ def _forward_derivatives(subject: Subject) -> None:
                 return
     cause = "detach or a hand-written operation cuts the forward derivative"
     raise Violation(f"jvp differs from finite differences by {min(errors):.2g} of its size", cause)
-
-
-def _probe(subject: Subject, outputs: Tensor, end: Any) -> Tensor:
-    """Return a random weighted sum of outputs and continuous leaves."""
-    total = torch.zeros((), dtype=torch.float64)
-    generator = subject.generator(133)
-    for tensor in [outputs, *(leaf for _, leaf in named_leaves(end) if is_continuous(leaf))]:
-        real = torch.view_as_real(tensor) if tensor.is_complex() else tensor
-        total = total + (real * torch.randn(real.shape, generator=generator, dtype=torch.float64)).sum()
-    return total
 
 
 def _directions(subject: Subject, targets: dict[str, Tensor], salt: int) -> dict[str, Tensor]:
@@ -182,10 +172,3 @@ def _error(got: Tensor, value: Callable[[], Tensor], targets: dict[str, Tensor],
         want = (found[0] - found[1]) / (2 * size)
         errors.append(((got - want).abs() / want.abs().clamp(min=SMALLEST)).item())
     return min(errors)
-
-
-@contextmanager
-def _plain_attention() -> Iterator[None]:
-    """Run attention by plain operations: torch's fused attention on a CPU has first derivatives only."""
-    with sdpa_kernel(SDPBackend.MATH):
-        yield

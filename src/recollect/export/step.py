@@ -6,7 +6,6 @@ Every tensor has the batch in front. A leaf of the state without elements is no 
 model computes at one step is defined by its form (:data:`FORMS`), so that a model of another kind needs one more class.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,7 +20,7 @@ from recollect.agents.contract import ActorInputs
 from recollect.agents.decision_transformer import DecisionTransformer
 from recollect.agents.sequence_classifier import SequenceClassifier
 from recollect.agents.sequence_model import SequenceModel
-from recollect.agents.spaces import parts
+from recollect.agents.spaces import nest_parts, parts
 from recollect.config import require
 from recollect.cores.contract import MemoryCore
 from recollect.state import leaves, map_state, named_leaves
@@ -56,8 +55,8 @@ class Port(NamedTuple):
         return (low + drawn * (high - low)).to(self.dtype)
 
 
-class Form(ABC):
-    """What a kind of model reads and returns at one step."""
+class Form:
+    """What a kind of model reads and returns at one step; by default ``inputs`` alone, and one output."""
 
     inputs: tuple[Port, ...]
     outputs: tuple[str, ...]
@@ -66,9 +65,10 @@ class Form(ABC):
     def __init__(self, model: Any) -> None:
         self.model = model
 
-    @abstractmethod
     def step(self, given: Named, state: Any, is_first: Tensor) -> tuple[tuple[Tensor, ...], Any]:
         """Take one step: inputs ``[b, ...]`` by name, a state and ``is_first`` ``[b]``; outputs and the new state."""
+        outputs, state = self.model(given["inputs"][:, None], state, is_first[:, None])
+        return (outputs[:, 0],), state
 
 
 class CoreForm(Form):
@@ -81,11 +81,6 @@ class CoreForm(Form):
         shape = tuple(model.input_shape if input_shape is None else input_shape)
         dtype = next((weight.dtype for weight in model.parameters()), torch.float32)
         self.inputs = (Port("inputs", shape, dtype, "one step of the core's input", -2.0, 2.0),)
-
-    def step(self, given: Named, state: Any, is_first: Tensor) -> tuple[tuple[Tensor, ...], Any]:
-        """See :meth:`Form.step`."""
-        outputs, state = self.model(given["inputs"][:, None], state, is_first[:, None])
-        return (outputs[:, 0],), state
 
 
 class SequenceForm(Form):
@@ -106,11 +101,6 @@ class SequenceForm(Form):
             low, high = (mean - spread).tolist(), (mean + spread).tolist()
             self.inputs = (Port("inputs", width, torch.float64, "one row of raw numbers", low, high),)
 
-    def step(self, given: Named, state: Any, is_first: Tensor) -> tuple[tuple[Tensor, ...], Any]:
-        """See :meth:`Form.step`."""
-        logits, state = self.model(given["inputs"][:, None], state, is_first[:, None])
-        return (logits[:, 0],), state
-
 
 class DetectorForm(Form):
     """An activity detector: a frame or its features in, logits of all activities out."""
@@ -127,11 +117,6 @@ class DetectorForm(Form):
         else:
             dtype = next(model.parameters()).dtype
             self.inputs = (Port("inputs", (int(model.feature_dim or 0),), dtype, "features of a frame", -2.0, 2.0),)
-
-    def step(self, given: Named, state: Any, is_first: Tensor) -> tuple[tuple[Tensor, ...], Any]:
-        """See :meth:`Form.step`."""
-        logits, state = self.model(given["inputs"][:, None], state, is_first[:, None])
-        return (logits[:, 0],), state
 
 
 class ActorForm(Form):
@@ -170,8 +155,10 @@ class ActorForm(Form):
         """Return the agent's inputs with a time axis of one step; what it does not read is zeros."""
         shape = tuple(self.model.action_space.shape or ())
         known = {name: tensor[:, None] for name, tensor in given.items()}
+        seen = {name: known[port] for name, port in self.paths.items()}
+        observation = seen["observation"] if list(seen) == ["observation"] else nest_parts(seen, "/")
         return ActorInputs(
-            observation=_nested({name: known[port] for name, port in self.paths.items()}),
+            observation=observation,
             action=known.get("previous_action", is_first.new_zeros(is_first.shape[0], 1, *shape, dtype=torch.int64)),
             reward=known.get("reward", is_first.new_zeros(is_first.shape[0], 1, dtype=torch.float32)),
             policy=known.get("previous_policy"),
@@ -288,17 +275,3 @@ def _space_port(name: str, space: spaces.Space[Any]) -> Port:
     if isinstance(space, spaces.MultiDiscrete):
         return Port(name, shape, dtype, about, int(space.start.max()), int((space.start + space.nvec).min()) - 1)
     return Port(name, shape, dtype, about, 0, 1)
-
-
-def _nested(flat: Mapping[str, Tensor]) -> Any:
-    """Return the tree of parts whose names are joined by ``/``; one tensor where there is one part."""
-    if list(flat) == ["observation"]:
-        return flat["observation"]
-    tree: dict[str, Any] = {}
-    for name, tensor in flat.items():
-        *groups, own = name.split("/")
-        branch = tree
-        for group in groups:
-            branch = branch.setdefault(group, {})
-        branch[own] = tensor
-    return tree

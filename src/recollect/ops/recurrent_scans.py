@@ -156,8 +156,8 @@ class _LSTMScan(torch.autograd.Function):
             h = torch.mul(o, tanh, out=outputs[step])
             if keep:
                 kept.append([gates, found, tanh])
-        own = before, args[6], initial_h, initial_c
-        ctx.save_for_backward(x, w, u, b, e, *own, first, outputs, *(k for step in kept for k in step))
+        saved = x, w, u, b, e, before, args[6], initial_h, initial_c, first, outputs
+        ctx.save_for_backward(*((*saved, *(k for step in kept for k in step)) if keep else ()))
         ctx.resets, ctx.stretch = resets, stretch
         return outputs, c
 
@@ -245,7 +245,8 @@ class _GRUScan(torch.autograd.Function):
             outputs[step] = h
             if keep:
                 kept.append([gates, found, n])
-        ctx.save_for_backward(x, w, u, b, e, args[5], initial_h, first, *(k for step in kept for k in step))
+        saved = x, w, u, b, e, args[5], initial_h, first
+        ctx.save_for_backward(*((*saved, *(k for step in kept for k in step)) if keep else ()))
         ctx.resets, ctx.stretch = resets, stretch
         return outputs, h
 

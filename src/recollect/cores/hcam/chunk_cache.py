@@ -25,21 +25,21 @@ from recollect.ops.packed_linear import PackedLinear, without_autocast
 from recollect.ops.short_softmax import softmax
 
 
-class Held(NamedTuple):
-    """Chunks of the rows of a step."""
+class StoredChunks(NamedTuple):
+    """How many chunks the rows of a step have stored."""
 
     most: int
-    """Of any row; 0: no row has one."""
+    """Most of any row; 0: no row has one."""
     mask: Tensor | None
     """Float ``[r, 1, 1]``, 1 for rows with a chunk and 0 for others; None when all rows have one."""
 
 
-def held_by(counts: Sequence[int], like: Tensor) -> Held:
-    """Return what rows with so many chunks hold."""
+def count_stored_chunks(counts: Sequence[int], like: Tensor) -> StoredChunks:
+    """Summarize the numbers of chunks that rows have stored."""
     if all(counts):
-        return Held(max(counts), None)
+        return StoredChunks(max(counts), None)
     mask = [float(count > 0) for count in counts]
-    return Held(max(counts), torch.tensor(mask, dtype=like.dtype, device=like.device)[:, None, None])
+    return StoredChunks(max(counts), torch.tensor(mask, dtype=like.dtype, device=like.device)[:, None, None])
 
 
 class ChunkCache(ABC):
@@ -66,7 +66,7 @@ class ChunkCache(ABC):
         self.lowest = max(torch.finfo(kind).min for kind in (like.dtype, dtype))  # finite in both
 
     @abstractmethod
-    def read(self, inputs: Tensor, held: Held, order: Tensor | None, rows: Rows | None) -> Tensor:
+    def read(self, inputs: Tensor, held: StoredChunks, order: Tensor | None, rows: Rows | None) -> Tensor:
         """Return the update of the stream, ``[r, d]``.
 
         Args:
@@ -161,7 +161,7 @@ class RingChunkCache(ChunkCache):
         self.bias[row].fill_(self.lowest)
         (self.keys_values[row] if self.gathers else self.keys_values[:, row]).zero_()
 
-    def read(self, inputs: Tensor, held: Held, order: Tensor | None, rows: Rows | None) -> Tensor:
+    def read(self, inputs: Tensor, held: StoredChunks, order: Tensor | None, rows: Rows | None) -> Tensor:
         """Return the update of the stream."""
         b, heads, n = inputs.shape[0], self.config.num_heads, self.config.num_chunks
         index, relevance = choose_chunks(

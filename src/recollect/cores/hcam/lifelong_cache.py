@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from recollect.cores.hcam.attention import choose_chunks, scatter_topk
-from recollect.cores.hcam.chunk_cache import ChunkCache, Held, scatter_topk_chunks
+from recollect.cores.hcam.chunk_cache import ChunkCache, StoredChunks, scatter_topk_chunks
 from recollect.cores.hcam.chunk_store import ChunkStore
 from recollect.cores.hcam.core import HierarchicalChunkLayer
 from recollect.layers.rings import Rows
@@ -102,11 +102,13 @@ class LifelongChunkCache(ChunkCache):
         self.first_place = torch.arange(batch_size, device=device)[:, None, None] * n
         self.age = torch.arange(c.chunk_len, 0, -1, device=device)
 
-    def read(self, inputs: Tensor, held: Held, order: Tensor | None, rows: Rows | None) -> Tensor:
+    def read(self, inputs: Tensor, held: StoredChunks, order: Tensor | None, rows: Rows | None) -> Tensor:
         """Return the update of the stream."""
         return self.read_steps(inputs.unsqueeze(1), held, order, rows)[:, 0]
 
-    def read_steps(self, inputs: Tensor, held: Held, order: Tensor | None = None, rows: Rows | None = None) -> Tensor:
+    def read_steps(
+        self, inputs: Tensor, held: StoredChunks, order: Tensor | None = None, rows: Rows | None = None
+    ) -> Tensor:
         """Read by t steps that see the same chunks, ``[b, t, d] -> [b, t, d]``; Taps record only t = 1."""
         (b, t), r, c = inputs.shape[:2], self.relevances, self.config
         steps_in = inputs.flatten(0, 1)

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.cores.hcam.chunk_cache import ChunkCache, Held, RingChunkCache, held_by
+from recollect.cores.hcam.chunk_cache import ChunkCache, RingChunkCache, StoredChunks, count_stored_chunks
 from recollect.cores.hcam.core import HierarchicalChunkMemory, HierarchicalChunkMemoryState, LayerMemory
 from recollect.cores.stream import RowStream
 from recollect.layers.ring_attention import RingAttention, Visibility
@@ -48,7 +48,9 @@ class ChunkStreamLayer:
             contract.weight.to(self.dtype), contract.bias.to(self.dtype), rows=batch_size, uses=1000
         )
 
-    def __call__(self, x: Tensor, hidden: Tensor | None, held: Held, order: Tensor | None, rows: Rows | None) -> Tensor:
+    def __call__(
+        self, x: Tensor, hidden: Tensor | None, held: StoredChunks, order: Tensor | None, rows: Rows | None
+    ) -> Tensor:
         """Map ``[r, d] -> [r, d]``; arguments as in the parts."""
         width = x.shape[-1:]
         x = self.join(self.layer.gate_local, x, self.out(self.attention(x, hidden, rows=rows)))
@@ -116,13 +118,13 @@ class ChunkStream(RowStream):
         self._advance_count(1, range(self.batch_size) if rows is None else rows.numbers)
         return x
 
-    def _held(self, rows: Rows | None) -> Held:
+    def _held(self, rows: Rows | None) -> StoredChunks:
         """Return the chunks that some rows hold now; None: all rows."""
         if rows is not None:
             counts = self._counts()
-            return held_by([counts[row] for row in rows.numbers], self._raw.data)
+            return count_stored_chunks([counts[row] for row in rows.numbers], self._raw.data)
         if self._all_held is None:
-            self._all_held = held_by(self._counts(), self._raw.data)
+            self._all_held = count_stored_chunks(self._counts(), self._raw.data)
         return self._all_held
 
     def _advance_count(self, steps: int, rows: Sequence[int]) -> None:

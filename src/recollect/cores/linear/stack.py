@@ -121,7 +121,8 @@ class ShortConvolution(nn.Module):
 
 def unit(x: Tensor) -> Tensor:
     """Scale vectors ``[..., e]`` to length 1; those near 0 stay short, so that gradients are bounded."""
-    return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + EPSILON)
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))  # in float16 the gradient would overflow
+    return (wide * torch.rsqrt(wide.square().sum(-1, keepdim=True) + EPSILON)).to(x.dtype)
 
 
 def time_constants(count: int, longest: int) -> Tensor:

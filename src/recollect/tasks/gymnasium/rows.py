@@ -91,7 +91,7 @@ class LocalRows:
         seeds = [None if seed is None else seed + row + self.first_row for row in range(len(self.environments))]
         found = [self._call(row, "reset", _reset_environment, self.environments[row], seed)
                  for row, seed in enumerate(seeds)]  # fmt: skip
-        return self._read(found)
+        return _read_observations(self.reader, found, self.name, self.first_row)
 
     def step(self, actions: np.ndarray, first: np.ndarray) -> RowsStep:
         """Advance every row."""
@@ -105,14 +105,8 @@ class LocalRows:
                 answer = self._call(row, "step", _step_environment, environment, action)
                 observation, reward[row], terminated[row], truncated[row] = answer
             observations.append(observation)
-        return RowsStep(self._read(observations), reward, terminated, truncated)
-
-    def _read(self, observations: list[Any]) -> Arrays:
-        try:
-            return self.reader.read(observations)
-        except ObservationError as error:
-            row = error.row + self.first_row
-            raise BrokenEnvironmentError(f"row {row} of {self.name} returned a wrong observation: {error}") from error
+        read = _read_observations(self.reader, observations, self.name, self.first_row)
+        return RowsStep(read, reward, terminated, truncated)
 
     def close(self) -> None:
         """Close all environments."""
@@ -276,11 +270,7 @@ class VectorRows:
         self.shown: Arrays | None = None  # the last observations of a DISABLED environment
 
     def _read(self, observations: Any) -> Arrays:
-        try:
-            return self.reader.read(observations)
-        except ObservationError as error:
-            name = self.environment
-            raise BrokenEnvironmentError(f"row {error.row} of {name} returned a wrong observation: {error}") from error
+        return _read_observations(self.reader, observations, self.environment)
 
     def reset(self, seed: int | None) -> Arrays:
         """Begin new episodes in all rows."""
@@ -347,6 +337,15 @@ class VectorRows:
     def close(self) -> None:
         """Close the environment."""
         self.environment.close()
+
+
+def _read_observations(reader: ObservationReader, observations: Any, name: Any, first_row: int = 0) -> Arrays:
+    """Read the observations of rows from ``first_row`` on; an error names the row and the environment."""
+    try:
+        return reader.read(observations)
+    except ObservationError as error:
+        row = error.row + first_row
+        raise BrokenEnvironmentError(f"row {row} of {name} returned a wrong observation: {error}") from error
 
 
 def _reset_environment(environment: gymnasium.Env[Any, Any], seed: int | None = None) -> Any:

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recollect.agents.spaces import nest_parts
 from recollect.evaluation.recordings import Recording
 from recollect.training.impala.rollouts import Rollout
 
@@ -180,13 +181,4 @@ class EpisodeBatches(DemonstrationBatches):
 
 def nested(parts: Mapping[str, Tensor]) -> Any:
     """Return the observation with these parts by dotted names; a single part has an empty name."""
-    if "" in parts:
-        return parts[""]
-    observation: dict[str, Any] = {}
-    for name, part in parts.items():
-        *keys, last = name.split(".")
-        at = observation
-        for key in keys:
-            at = at.setdefault(key, {})
-        at[last] = part
-    return observation
+    return parts[""] if "" in parts else nest_parts(parts, ".")
