@@ -19,7 +19,19 @@ from tiers import first
 
 QUICK = [name for name in LINES if name not in SLOW_LINES]
 
-ECHOES = {"stream", "modes", "copies", "row-subset", "frames", "weights", "long", "cost", "backward", "float32"}
+ECHOES = {
+    "stream",
+    "modes",
+    "copies",
+    "row-subset",
+    "frames",
+    "weights",
+    "long",
+    "cost",
+    "backward",
+    "float32",
+    "transforms",
+}
 """Lines that make many kinds of calls, so that a mistake with a line of its own often fails them too."""
 
 ONE_LINE = {**zoo_paths.ONE_PATH, **zoo_corners.CORNERS, **zoo_use.USE, **zoo_rows.ROWS}

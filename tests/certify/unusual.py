@@ -30,7 +30,7 @@ class Stepwise(nn.Module):
         return torch.stack(outputs, 1), state
 
     def clear(self, first: Tensor, state: Any) -> Any:
-        return where_first(first, self.initial_state(len(first)), state)
+        return where_first(first, self.initial_state(first.shape[0]), state)
 
     def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
         hidden = torch.tanh(self.read(x) + self.keep(state))
@@ -180,7 +180,7 @@ class WalksBackwards(MemoryCore[Walk]):
     def unroll(self, inputs: Tensor, state: Walk, is_first: Tensor) -> tuple[Tensor, Walk]:
         outputs = []
         for x, first in zip(inputs.unbind(1), is_first.unbind(1), strict=True):
-            hidden, place = where_first(first, self.initial_state(len(first)), state)
+            hidden, place = where_first(first, self.initial_state(first.shape[0]), state)
             place = place - (x[:, :2] > -0.5).long()
             seen = torch.sin(0.1 * place.sum(-1, keepdim=True).to(x.dtype))
             state = Walk(torch.tanh(self.read(x) + self.keep(hidden) + seen), place)

@@ -45,7 +45,7 @@ class AnotherStartInTraining(Recurrent):
         return state._replace(hidden=state.hidden * 0) if self.training and torch.is_grad_enabled() else state
 
     def clear(self, first: Tensor, state: State) -> State:
-        return where_first(first, Recurrent.initial_state(self, len(first)), state)
+        return where_first(first, Recurrent.initial_state(self, first.shape[0]), state)
 
 
 # -- single steps --------------------------------------------------------------------------------------------------

@@ -244,7 +244,10 @@ def _export_one_step(subject: Subject, meter: Comparison) -> str:
         step = one_step(subject.single, input_shape=subject.input_shape)
         program = trace(step)
     except ValueError as error:
-        why = "a Python branch that depends on the number of rows or on the value of a tensor: ask is_compiling() first"
+        why = (
+            "a Python branch that depends on the number of rows or on the value of a tensor (ask is_compiling() "
+            "first), or len(tensor), which is a fixed number: write tensor.shape[0]"
+        )
         raise Violation(str(error), why) from None
     runs: dict[str, Any] = {"torch.export": program.module()}
     found = "a quick certificate leaves it out" if subject.options.quick else _onnx_session(program, step)
@@ -290,8 +293,7 @@ def _onnx_session(program: Any, step: ModelStep) -> Any:
     if find_spec("onnxruntime") is None:
         return "it is not installed"
     try:
-        model = to_onnx(program, step)
+        session = open_onnx(to_onnx(program, step), step)
     except ValueError as error:
         return str(error)
-    session = open_onnx(model, step)
     return lambda *tensors: [torch.as_tensor(out) for out in session([tensor.numpy() for tensor in tensors])]

@@ -101,12 +101,19 @@ def open_program(path: Path, step: ModelStep, format: Format) -> Run | None:
 
 
 def open_onnx(model: bytes, step: ModelStep) -> Run:
-    """Return an ONNX model in onnxruntime as a function of arrays, on as many threads as torch has."""
+    """Return an ONNX model in onnxruntime as a function of arrays, on as many threads as torch has.
+
+    Raises ``ValueError`` where onnxruntime has no kernel for an operation or a type of number.
+    """
     import onnxruntime
+    from onnxruntime.capi.onnxruntime_pybind11_state import InvalidGraph, NotImplemented
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = torch.get_num_threads()
-    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    try:
+        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except (InvalidGraph, NotImplemented) as error:
+        raise ValueError(f"onnxruntime cannot run the program: {error}") from None
     names = [port.name for port in step.inputs]
     return lambda arrays: cast(Sequence[np.ndarray], session.run(None, dict(zip(names, arrays, strict=True))))

@@ -165,10 +165,12 @@ def _(layer: RWKV7Layer, x: Tensor, memory: Leaves, shared: dict[str, Tensor]) -
         o = o * layer.norm_scale[h] + layer.norm_shift[h]
         outputs.append(o + (r[part] * layer.bonus[h] * k[part]).sum() * v[part])
     x = x + layer.out.weight @ (g * torch.cat(outputs))
-    p = layer.norm_forward(x)
-    if layer.expand is not None and layer.contract is not None:
-        seen = p + layer.shift_forward * (forward_previous - p)
-        x = x + layer.contract.weight @ torch.relu(layer.expand.weight @ seen) ** 2
+    forward = layer.feedforward
+    if forward is None:
+        return x, [torch.stack(new), n, forward_previous]
+    p = forward.norm(x)
+    seen = p + forward.shift * (forward_previous - p)
+    x = x + forward.contract.weight @ torch.relu(forward.expand.weight @ seen) ** 2
     return x, [torch.stack(new), n, p]
 
 

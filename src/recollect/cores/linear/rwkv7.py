@@ -78,6 +78,23 @@ def shifted(x: Tensor, previous: Tensor, first: Tensor) -> Tensor:
     return torch.where(first[..., None], 0.0, before)
 
 
+class Feedforward(nn.Module):
+    """``x + W_2 relu(W_1 (p_t + mu_f * (p_{t-1} - p_t)))^2`` with ``p = layer norm(x)``."""
+
+    def __init__(self, dim: int, hidden: int, shift: Tensor) -> None:
+        super().__init__()
+        self.norm, self.shift = nn.LayerNorm(dim), nn.Parameter(shift)
+        self.expand, self.contract = Linear(dim, hidden, bias=False), Linear(hidden, dim, bias=False)
+        nn.init.uniform_(self.expand.weight, -0.5 * dim**-0.5, 0.5 * dim**-0.5)
+        nn.init.zeros_(self.contract.weight)
+
+    def forward(self, x: Tensor, previous: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
+        """Return ``[b, t, d]`` and the last p; ``previous`` is the p before the call."""
+        p = self.norm(x)
+        seen = p + (shifted(p, previous, first) - p) * self.shift
+        return x + self.contract(self.expand(seen).relu().square()), p[:, -1]
+
+
 class RWKV7Layer(MemoryLayer):
     """The equations at the top of this file."""
 
@@ -86,7 +103,7 @@ class RWKV7Layer(MemoryLayer):
         d, heads = config.dim, config.num_heads
         rank = config.rank or max(8, d // 4)
         self.num_heads = heads
-        self.norm, self.norm_forward = nn.LayerNorm(d), nn.LayerNorm(d)
+        self.norm = nn.LayerNorm(d)
         place, depth = torch.arange(d) / d, 1 - index / config.num_layers
         self.shift = nn.Parameter(torch.stack([1 - place ** (power * depth) for power in SHIFTS.values()]))
         self.r, self.k, self.v = (Linear(d, d, bias=False) for _ in range(3))
@@ -100,9 +117,7 @@ class RWKV7Layer(MemoryLayer):
         self.norm_scale = nn.Parameter(torch.ones(heads, d // heads))
         self.norm_shift = nn.Parameter(torch.zeros(heads, d // heads))
         hidden = config.feedforward_dim
-        self.shift_forward = nn.Parameter(1 - place ** (depth**4))
-        self.expand = Linear(d, hidden, bias=False) if hidden else None
-        self.contract = Linear(hidden, d, bias=False) if hidden else None
+        self.feedforward = Feedforward(d, hidden, 1 - place ** (depth**4)) if hidden else None
         self._start(config.chrono_steps, index / max(1, config.num_layers - 1))
 
     @torch.no_grad()
@@ -111,9 +126,6 @@ class RWKV7Layer(MemoryLayer):
         for layer, scale in ((self.r, 0.5), (self.k, 0.05), (self.v, 0.5)):
             layer.weight.uniform_(-scale * d**-0.5, scale * d**-0.5)
         self.out.weight.zero_()
-        if self.contract is not None and self.expand is not None:
-            self.expand.weight.uniform_(-0.5 * d**-0.5, 0.5 * d**-0.5)
-            self.contract.weight.zero_()
         if self.value_mix is not None:
             self.value_mix.up.bias.fill_(1.0)
         if chrono_steps is None:
@@ -123,9 +135,9 @@ class RWKV7Layer(MemoryLayer):
             self.decay.up.bias.copy_((1 / SLOWEST / time_constants(d, chrono_steps)).logit())
 
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Return the shapes of the matrices and of the two steps before."""
+        """Return the shapes of the matrices and of the two steps before, the second only for a feed-forward map."""
         d = len(self.erase_scale)
-        return (self.num_heads, d // self.num_heads, d // self.num_heads), (d,), (d,)
+        return (self.num_heads, d // self.num_heads, d // self.num_heads), (d,), (d if self.feedforward else 0,)
 
     def forward(  # type: ignore[override]
         self, x: Tensor, memory: Memory, first: Tensor, lowest_values: Tensor | None = None
@@ -159,11 +171,9 @@ class RWKV7Layer(MemoryLayer):
         read = F.layer_norm(read, (width,), eps=width * HEAD_EPSILON) * self.norm_scale + self.norm_shift
         read = read + (r * self.bonus * k).sum(-1, keepdim=True) * values
         x = x + self.out(gate * read.flatten(-2))
-        p = self.norm_forward(x)
-        if self.expand is not None and self.contract is not None:
-            seen = p + (shifted(p, forward_previous, first) - p) * self.shift_forward
-            x = x + self.contract(self.expand(seen).relu().square())
-        return x, (matrix, n[:, -1].to(kind), p[:, -1].to(kind)), lowest
+        if self.feedforward is not None:
+            x, forward_previous = self.feedforward(x, forward_previous, first)
+        return x, (matrix, n[:, -1].to(kind), forward_previous.to(kind)), lowest
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.num_heads, -1))
