@@ -1,28 +1,54 @@
-"""Hooks of mkdocs: a page for every core that no page of docs/cores shows, and roles of docstrings as links or code."""
+"""Hooks of mkdocs: pages of cores that nobody wrote, tables of results on the pages of papers, parts that unfold.
 
+Directives in pages, all of them comments, so that other renderers show nothing:
+
+    <!-- recollect:settings KEY -->   settings of a core, from its config
+    <!-- recollect:differs KEY -->    its deviations from the paper, from the docstring with its equations
+    <!-- recollect:table NAME -->     a table of docs/results.md, folded; ``*`` is every table that no page shows
+
+Drawings (``assets/mechanisms/*.svg``) are put into the page, so that they have the colours of its theme.
+"""
+
+import dataclasses
 import importlib
 import importlib.util
+import inspect
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
+from recollect.cli.flags import field_texts
 from recollect.cores import CORES
 
-WRITTEN = Path(__file__).parent / "cores"
+DOCS = Path(__file__).parent
 ROLE = re.compile(r":(?:attr|class|data|func|meth|mod):<code>~?([\w.]+)</code>")
+DIRECTIVE = re.compile(r"<!-- recollect:(settings|differs|table) (\S+) -->")
+BLOCK = re.compile(r"<!-- recollect:(\S+):begin -->\n### (.*?)\n(.*?)<!-- recollect:\1:end -->", re.DOTALL)
+DRAWING = re.compile(r'<img alt="([^"]*)" src="[./]*assets/mechanisms/([\w-]+)\.svg"\s*/?>')
+REST = "*"
 
 
 def core_pages() -> dict[str, str]:
-    """Text of the page of every core, by place, in the order of ``CORES``; a page that somebody wrote wins."""
-    written = {f"cores/{path.name}": path.read_text() for path in sorted(WRITTEN.glob("*.md"))}
+    """Text of the pages of every core, by place, in the order of ``CORES``; a page that somebody wrote wins.
+
+    A core has a page that says what it is for, and one under Reference with its equations.
+    """
+    return _pages("cores", lambda key: f"<!-- recollect:settings {key} -->", _generated) | _pages(
+        "reference/cores", lambda key: f"::: {equations(CORES[key])}", _generated_reference
+    )
+
+
+def _pages(folder: str, shows: Callable[[str], str], write: Callable[[str, str], str]) -> dict[str, str]:
+    written = {f"{folder}/{path.name}": path.read_text() for path in sorted((DOCS / folder).glob("*.md"))}
     pages: dict[str, str] = {}
-    for key, config in CORES.items():
-        module = equations(config)
-        shown = [place for place, text in {**pages, **written}.items() if f"::: {module}\n" in text]
-        place = shown[0] if shown else f"cores/{key}.md"
-        pages[place] = written[place] if place in written else pages.get(place) or generated(module, key)
+    for key in CORES:
+        shown = [place for place, text in {**pages, **written}.items() if f"{shows(key)}\n" in text]
+        place = shown[0] if shown else f"{folder}/{key}.md"
+        pages[place] = written[place] if place in written else pages.get(place) or write(equations(CORES[key]), key)
     return pages
 
 
@@ -34,39 +60,146 @@ def equations(config: type) -> str:
     return getattr(importlib.import_module(package), config.__name__.removesuffix("Config")).__module__
 
 
-def generated(module: str, key: str) -> str:
-    """The page of a core that nobody wrote one for: its equations, and the same as a plain loop."""
-    first = (importlib.import_module(module).__doc__ or key).splitlines()[0]
-    title = re.split(r"[:.]|,(?![^(]*\))", first)[0]
-    text = f"# {title}\n\n::: {module}\n"
+def _first_line(module: str, key: str) -> str:
+    return (importlib.import_module(module).__doc__ or key).splitlines()[0]
+
+
+def _title(module: str, key: str) -> str:
+    return re.split(r"[:.]|,(?![^(]*\))", _first_line(module, key))[0]
+
+
+def _generated(module: str, key: str) -> str:
+    """The page of a core that nobody wrote one for."""
+    config = CORES[key]
+    return (
+        f"# {_title(module, key)}\n\n{_first_line(module, key)} Source: {config.paper}.\n\n"
+        f"```python\nfrom recollect import {config.__name__}\n\n"
+        f"core = {config.__name__}(...).build(input_dim=10)\n```\n\n"
+        f"## Settings\n\n<!-- recollect:settings {key} -->\n\n"
+        f"## Differences from the paper\n\n<!-- recollect:differs {key} -->\n\n"
+        f"Equations and source: [reference](../reference/cores/{key}.md).\n"
+    )
+
+
+def _generated_reference(module: str, key: str) -> str:
+    """The reference of a core that nobody wrote one for: its equations, and the same as a plain loop."""
+    text = f"# {_title(module, key)}\n\n::: {module}\n"
     package = module.rpartition(".")[0]
-    if importlib.util.find_spec(f"{package}.config"):
-        text += f"\n::: {package}.config\n"
-    plain = f"{package}.reference"
-    if importlib.util.find_spec(plain):
-        text += f"\n## The plain form\n\n::: {plain}\n"
+    for name in ("config", "reference"):
+        if importlib.util.find_spec(f"{package}.{name}"):
+            text += f"\n::: {package}.{name}\n"
     return text
 
 
+def settings(key: str) -> str:
+    """Return a table of the settings of a core: name, default, meaning."""
+    config, lines = CORES[key], ["| setting | default | meaning |", "|---|---|---|"]
+    explained = field_texts(config)
+    for field in dataclasses.fields(config):
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        shown = "required" if default is dataclasses.MISSING else f"`{_short(default)}`"
+        meaning = " ".join(explained.get(field.name, "").split())
+        lines.append(f"| `{field.name}` | {shown} | {_cell(meaning)} |")
+    return "\n".join(lines)
+
+
+def _short(value: Any) -> str:
+    return f"{type(value).__name__}()" if dataclasses.is_dataclass(value) else repr(value).strip("'")
+
+
+def _cell(text: str) -> str:
+    return re.sub(r"``(.*?)``", r"`\1`", text).replace("|", "\\|")
+
+
+def differs(key: str) -> str:
+    """Return what a core does otherwise than its paper, from the docstring with its equations."""
+    module = importlib.import_module(equations(CORES[key]))
+    _, _, rest = inspect.cleandoc(module.__doc__ or "").partition("\nDiffers:")
+    text = rest.strip() if rest.lstrip(" ").startswith("\n") else rest.strip().partition("\n\n")[0]
+    text = re.sub(r":\w+:`~?([\w.]+)`", r"`\1`", text)
+    kept, is_list = [], text.startswith("- ")
+    for paragraph in text.split("\n\n"):
+        if is_list and not paragraph.startswith("- "):
+            break
+        kept.append(paragraph)
+    return re.sub(r"``(.*?)``", r"`\1`", "\n\n".join(kept))
+
+
 def on_config(config: Any) -> Any:
-    """Put the pages in the navigation, behind the overview."""
-    for section in config.nav:
-        if "Cores" in section:
-            titles = {place: text.splitlines()[0].removeprefix("# ") for place, text in core_pages().items()}
-            section["Cores"] += [{title: place} for place, title in titles.items()]
+    """Put the pages of cores in the navigation, behind the overview."""
+    for section, folder in (("Cores", "cores/"), ("Reference", "reference/cores/")):
+        entries = next(part[section] for part in config.nav if section in part)
+        titles = {place: text.splitlines()[0].removeprefix("# ") for place, text in core_pages().items()}
+        mine = [{title: place} for place, title in titles.items() if place.startswith(folder)]
+        if section == "Cores":
+            entries[1:1] = mine
+        else:
+            entries.append({"Cores": mine})
     return config
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pages that nobody wrote."""
-    for place, text in core_pages().items():
+    """Add the pages that nobody wrote, and the guide for contributors."""
+    guide = (DOCS.parent / "CONTRIBUTING.md").read_text().replace("](docs/", "](")
+    for place, text in {**core_pages(), "contributing.md": guide}.items():
         if files.get_file_from_path(place) is None:
             files.append(File.generated(config, place, content=text))
     return files
 
 
+def tables() -> dict[str, tuple[str, str]]:
+    """Return heading and text of every table of docs/results.md, by name."""
+    return {name: (title, text.strip()) for name, title, text in BLOCK.findall((DOCS / "results.md").read_text())}
+
+
+def _shown_tables() -> Iterator[str]:
+    for path in sorted((DOCS / "results").glob("*.md")):
+        yield from (name for kind, name in DIRECTIVE.findall(path.read_text()) if kind == "table")
+
+
+def table(name: str) -> str:
+    """Return a table of docs/results.md: its heading, what it is about, and the rest folded.
+
+    Raises:
+        PluginError: no such table.
+    """
+    found = tables()
+    if name == REST:
+        shown = set(_shown_tables())
+        return "\n\n".join(table(other) for other in found if other not in shown)
+    if name not in found:
+        raise PluginError(f"docs/results/ shows the table {name}, which docs/results.md does not have")
+    title, text = found[name]
+    about, _, rest = text.partition("\n\n")
+    rows = sum(line.startswith("| ") for line in rest.splitlines()) - 1
+    return f"### {title}\n\n{about}\n\n{_folded(f'{rows} rows' if rows > 0 else 'Details', _deeper(rest))}"
+
+
+def _deeper(text: str) -> str:
+    """Links of docs/results.md, from a page one folder below."""
+    return re.sub(r"\]\((?!https?:|#)", "](../", text)
+
+
+def _folded(summary: str, text: str) -> str:
+    return f'<details markdown="1"><summary>{summary}</summary>\n\n{text}\n\n</details>'
+
+
+def folded_log(text: str) -> str:
+    """Return the log with each entry folded under its heading."""
+    head, *entries = re.split(r"^## ", text, flags=re.MULTILINE)
+    parts = (entry.partition("\n") for entry in entries)
+    return head + "\n\n".join(_folded(title, body.strip()) for title, _, body in parts) + "\n"
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Replace the directives of a page; fold the log."""
+    makers = {"settings": settings, "differs": differs, "table": table}
+    text = DIRECTIVE.sub(lambda found: makers[found[1]](found[2]), markdown)
+    return folded_log(text) if page.file.src_uri == "log.md" else text
+
+
 def on_page_content(html: str, **_: Any) -> str:
-    """Markdown does not know roles such as ``:class:``: full names become links, short ones become code."""
+    """Put drawings into the page. Full names in roles such as ``:class:`` become links, short ones code."""
 
     def shown(role: re.Match[str]) -> str:
         name = role[1]
@@ -74,4 +207,11 @@ def on_page_content(html: str, **_: Any) -> str:
             return f"<code>{name}</code>"
         return f'<autoref identifier="{name}" optional><code>{name.rpartition(".")[2]}</code></autoref>'
 
-    return ROLE.sub(shown, html)
+    return DRAWING.sub(lambda image: drawing(image[2], image[1]), ROLE.sub(shown, html))
+
+
+def drawing(name: str, description: str) -> str:
+    """Return a drawing as an element of a page, in the page's colours instead of its own."""
+    text = (DOCS / "assets" / "mechanisms" / f"{name}.svg").read_text()
+    text = re.sub(r"<style>.*?</style>", "", text, flags=re.DOTALL)
+    return text.replace("<svg ", f'<svg class="mechanism" role="img" aria-label="{description}" ', 1)

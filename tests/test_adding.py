@@ -3,6 +3,7 @@
 A copy of the library gets a core, a world, an agent, a trainer and a recipe, and is asked where it shows them.
 """
 
+import dataclasses
 import importlib.util
 import json
 import os
@@ -11,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -189,9 +191,10 @@ def test_a_core_is_exported_certified_and_measured(found):
 
 def test_a_core_is_in_the_docs(found):
     assert "| `guide-leaky` | `GuideLeaky` | no paper | an average of the past | 2,048 |" in found["table"]
-    page = found["pages"]["cores/guide-leaky.md"]
-    assert page.startswith("# Leaky memory\n\n::: recollect.cores.guide_leaky.core\n")
-    assert "::: recollect.cores.guide_leaky.reference\n" in page
+    page, reference = (found["pages"][f"{folder}/guide-leaky.md"] for folder in ("cores", "reference/cores"))
+    assert page.startswith("# Leaky memory\n\n") and "<!-- recollect:settings guide-leaky -->\n" in page
+    assert reference.startswith("# Leaky memory\n\n::: recollect.cores.guide_leaky.core\n")
+    assert "::: recollect.cores.guide_leaky.reference\n" in reference
 
 
 def test_a_world_can_be_trained_in_and_is_a_gymnasium_environment(found):
@@ -232,9 +235,39 @@ def pages():
 def test_every_core_of_ours_has_a_page(pages):
     texts = pages.core_pages()
     for key, config in CORES.items():
-        assert any(f"::: {pages.equations(config)}\n" in text for text in texts.values()), key
-    written = {f"cores/{path.name}" for path in (ROOT / "docs/cores").glob("*.md")}
-    assert written - set(texts) == {"cores/index.md"}, "a page that no core has"
+        for line in (f"::: {pages.equations(config)}\n", f"<!-- recollect:settings {key} -->\n"):
+            assert any(line in text for text in texts.values()), key
+    for folder in ("cores", "reference/cores"):
+        written = {f"{folder}/{path.name}" for path in (ROOT / "docs" / folder).glob("*.md")}
+        assert written - set(texts) <= {"cores/index.md"}, "a page that no core has"
+
+
+@pytest.mark.parametrize("key", CORES)
+def test_settings_and_deviations_of_a_core_are_shown(pages, key):
+    rows = pages.settings(key).splitlines()[2:]
+    assert len(rows) == len(dataclasses.fields(CORES[key]))
+    for row, field in zip(rows, dataclasses.fields(CORES[key]), strict=True):
+        assert row.startswith(f"| `{field.name}` |") and not row.endswith("|  |"), "without a meaning"
+    told, source = pages.differs(key), importlib.import_module(pages.equations(CORES[key])).__doc__
+    words = re.sub(r"\W+", " ", re.sub(r":\w+:", "", source.partition("\nDiffers:")[2]))
+    assert told and words.strip().startswith(re.sub(r"\W+", " ", told).strip())
+
+
+def test_every_table_of_results_is_on_one_page(pages):
+    shown = list(pages._shown_tables())
+    assert len(shown) == len(set(shown)) and shown.count(pages.REST) == 1
+    rest = pages.on_page_markdown(
+        f"<!-- recollect:table {pages.REST} -->", SimpleNamespace(file=SimpleNamespace(src_uri="results/beyond.md"))
+    )
+    for name, (title, _) in pages.tables().items():
+        assert name in shown or f"### {title}\n" in rest, name
+
+
+def test_entries_of_the_log_unfold(pages):
+    text = (ROOT / "docs/log.md").read_text()
+    folded = pages.folded_log(text)
+    assert folded.count("<details ") == folded.count("</details>") == len(re.findall(r"^## ", text, re.MULTILINE))
+    assert "\n## " not in folded
 
 
 def test_roles_of_docstrings_are_not_shown_raw(pages):

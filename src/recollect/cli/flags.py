@@ -63,7 +63,7 @@ def config_flags(config: Any, prefix: str = "") -> dict[str, Flag]:
     """
     found: dict[str, Flag] = {}
     hints = typing.get_type_hints(type(config), include_extras=True)
-    texts = _field_texts(type(config))
+    texts = field_texts(type(config))
     for field in dataclasses.fields(config):
         value, hint, name = getattr(config, field.name), hints[field.name], field.name
         if typing.get_origin(hint) is typing.Annotated:
@@ -110,7 +110,7 @@ def _typed(value: Any) -> str:
     return str(value) if value != "" else "''"
 
 
-def _field_texts(cls: type) -> dict[str, str]:
+def field_texts(cls: type) -> dict[str, str]:
     """Return the docstrings under the fields of a dataclass and of its bases, on one line each."""
     texts: dict[str, str] = {}
     for base in reversed(cls.__mro__):
