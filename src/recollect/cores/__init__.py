@@ -9,6 +9,7 @@ from recollect.cores.causal_transformer import CausalTransformerConfig
 from recollect.cores.config import CoreConfig
 from recollect.cores.feedback import FeedbackTransformerConfig
 from recollect.cores.hcam import HierarchicalChunkMemoryConfig
+from recollect.cores.hybrid import HybridConfig
 from recollect.cores.instructed import InstructedTransformerConfig
 from recollect.cores.linear import (
     GatedDeltaNetConfig,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from recollect.cores.contract import MemoryCore as MemoryCore
     from recollect.cores.feedback import FeedbackTransformer as FeedbackTransformer
     from recollect.cores.hcam import HierarchicalChunkMemory as HierarchicalChunkMemory
+    from recollect.cores.hybrid import Hybrid as Hybrid
     from recollect.cores.instructed import InstructedTransformer as InstructedTransformer
     from recollect.cores.linear import MLSTM as MLSTM
     from recollect.cores.linear import RGLRU as RGLRU
@@ -73,6 +75,7 @@ CORES: dict[str, type[CoreConfig]] = {
     "mlstm": MLSTMConfig,
     "gated-deltanet": GatedDeltaNetConfig,
     "rwkv7": RWKV7Config,
+    "hybrid": HybridConfig,
     "mott": SpatialAttentionMemoryConfig,
     "spatio-temporal": SpatioTemporalAttentionConfig,
     "timesformer": TimeSformerConfig,

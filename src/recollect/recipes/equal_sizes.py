@@ -26,6 +26,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "long-short-transformer": {"memory_len": 16, "chunk_len": 8, "num_segments": 16},
     "min-gru": {"dim": 80},
     "mamba2": {"dim": 76, "hidden_dim": 0, "state_dim": 24},
+    "hybrid": {"memory_len": 32},
 }
 """Settings of each core besides two layers of width 64 and four heads."""
 

@@ -196,6 +196,7 @@ _MEMORY: dict[str, dict[str, Any]] = {
     "transformer-xl": {"dim": 48, "hidden_dim": 96, "memory_len": WINDOW, "gate": "gru", "relu_outputs": True},
     "hcam": {"memory_len": WINDOW, "chunk_len": CHUNK, "num_chunks": CHUNKS, "top_k": CHOSEN},
     "feedback-transformer": {"memory_len": 2 * WINDOW},
+    "hybrid": {"memory_len": WINDOW},
     "long-short-transformer": {"memory_len": WINDOW, "chunk_len": CHUNK, "num_segments": CHUNKS},
 }
 
