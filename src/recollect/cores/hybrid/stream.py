@@ -1,5 +1,6 @@
 """Streams of hybrids: the streams of the layers, side by side."""
 
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -32,12 +33,13 @@ class HybridStream(RowStream):
     def advance_rows(self, inputs: Tensor, is_first: Tensor, rows: Rows | None) -> Tensor:
         """Take one step ``[r, i] -> [r, d]``."""
         if rows is None:
-            return self.core.run_layers(inputs, [lambda x, s=s: s.advance(x, is_first) for s in self._layers])
-        return self.core.run_layers(inputs, [lambda x, s=s: s.advance_rows(x, is_first, rows) for s in self._layers])
+            return self.core.run_layers(inputs, [partial(s.advance, is_first=is_first) for s in self._layers])
+        some = [partial(s.advance_rows, is_first=is_first, rows=rows) for s in self._layers]
+        return self.core.run_layers(inputs, some)
 
     def advance_block(self, inputs: Tensor, is_first: Tensor) -> Tensor:
         """Take t steps ``[b, t, i] -> [b, t, d]``, of which only the first may begin an episode."""
-        return self.core.run_layers(inputs, [lambda x, s=s: s.advance_block(x, is_first) for s in self._layers])
+        return self.core.run_layers(inputs, [partial(s.advance_block, is_first=is_first) for s in self._layers])
 
     def buffers(self) -> list[Any]:
         """Return those of the layers."""
