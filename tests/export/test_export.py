@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -177,21 +178,31 @@ def test_a_program_that_gives_other_numbers_is_not_written(tmp_path, monkeypatch
     assert not found.holds and found.worst == pytest.approx(1e-3, rel=0.01)
 
 
-def _require_agreement(model, format, folder, steps, rows=ROWS):
-    step = one_step(model)
-    program = trace(step)
-    assert batch_bounds(program) == ""
+def _require_agreement(step, program, recorded, format, folder, shorter=None):
+    """Compare the program with the recorded rows, all of them, then some: the rows of a batch do not mix."""
     path = folder / ("model.onnx" if format == "onnx" else "model.pt2")
     write_program(program, step, path, format)
     run = open_program(path, step, format)
-    for number in rows:
-        recorded = record(step, steps=steps, rows=number, seed=number)
-        found = replay(run, step, recorded, [leaf.numpy() for leaf in step.initial(number)])
+    for number in ROWS:
+        steps = None if number == 4 else shorter
+        some = {name: np.ascontiguousarray(array[:steps, :number]) for name, array in recorded.items()}
+        found = replay(run, step, some, [leaf.numpy() for leaf in step.initial(number)])
         assert found.holds, f"{number} rows: {found}"
 
 
 def test_a_program_of_any_number_of_rows(tmp_path):
-    _require_agreement(_core("gru"), "pt2", tmp_path, 20)
+    step = one_step(_core("gru"))
+    program = trace(step)
+    assert batch_bounds(program) == ""
+    _require_agreement(step, program, record(step, steps=20, rows=max(ROWS)), "pt2", tmp_path)
+
+
+@lru_cache(maxsize=1)  # the formats of one model come one after another
+def _traced(build, key):
+    step = one_step(build(key))
+    program = trace(step)
+    assert batch_bounds(program) == ""
+    return step, program, record(step, steps=1000, rows=max(ROWS), resets=0.02)
 
 
 @pytest.mark.slow
@@ -199,12 +210,13 @@ def test_a_program_of_any_number_of_rows(tmp_path):
 @pytest.mark.parametrize("key", CORES)
 @pytest.mark.parametrize("build", [_core, _agent], ids=["core", "agent"])
 def test_every_core_and_an_agent_of_each_export(build, key, format, tmp_path):
+    """1 000 steps of 1, 4 and 129 rows; a program of torch.export is interpreted, so some of its rows take fewer."""
     if format == "onnx":
         pytest.importorskip("onnxruntime")
         pytest.importorskip("onnxscript")
     if format == "aoti" and shutil.which("g++") is None:
         pytest.skip("no C++ compiler")
-    _require_agreement(build(key), format, tmp_path, 1000)
+    _require_agreement(*_traced(build, key), format, tmp_path, 200 if format == "pt2" else None)
 
 
 def _run_client(folder, *words):

@@ -7,6 +7,8 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
+import torch
+
 from recollect.export.step import ModelStep
 
 TYPES = {
@@ -22,6 +24,7 @@ TYPES = {
     "bfloat16": ("uint16_t", "BFLOAT16"),
 }
 """Types of C++ and of ONNX by the manifest's names."""
+BYTES = {name: getattr(torch, name).itemsize for name in TYPES}
 
 
 def client(step: ModelStep, manifest: Mapping[str, Any]) -> str:
@@ -31,6 +34,7 @@ def client(step: ModelStep, manifest: Mapping[str, Any]) -> str:
         inputs="\n".join(_tensor(one["name"], one, 0) for one in manifest["inputs"]),
         state="\n".join(_tensor(one["input"], one, one["initial"]) for one in manifest["state"]),
         outputs=", ".join(json.dumps(name) for name in step.outputs),
+        sizes=", ".join(str(math.prod(one["shape"][1:]) * BYTES[one["dtype"]]) for one in manifest["outputs"]),
     )
 
 

@@ -41,19 +41,20 @@ class Agreement(NamedTuple):
         return self.worst <= TOLERANCE and self.same >= SAME_ACTIONS
 
 
-def record(step: ModelStep, *, steps: int = STEPS, rows: int | None = None, seed: int = 0) -> Arrays:
+def record(step: ModelStep, *, steps: int = STEPS, rows: int | None = None, resets: float = RESETS) -> Arrays:
     """Run a model and return ``inputs.NAME`` and ``outputs.NAME``, each ``[steps, rows, ...]``, without the state.
 
-    Inputs are random within their ranges, or the outputs of the step before; all rows begin with ``is_first``.
+    Inputs are random within their ranges, or the outputs of the step before; all rows begin with ``is_first``, which
+    a share ``resets`` of the later steps has too.
     """
     if rows is None:
         size = sum(int(np.prod(port.shape)) * port.dtype.itemsize for port in step.form.inputs) * steps
         rows = max(1, min(ROWS, MOST_BYTES // max(size, 1)))
-    generator, number = torch.Generator().manual_seed(seed), len(step.form.outputs)
+    generator, number = torch.Generator().manual_seed(0), len(step.form.outputs)
     names = [*(port.name for port in step.form.inputs), IS_FIRST]
     state, before, taken = step.initial(rows), {}, []
     for t in range(steps):
-        is_first = torch.rand(rows, generator=generator) < RESETS
+        is_first = torch.rand(rows, generator=generator) < resets
         is_first |= torch.tensor(t == 0)
         given = [
             before[port.source] if port.source in before else port.draw(rows, generator) for port in step.form.inputs
