@@ -17,7 +17,10 @@ ROWS = 3
 RESETS = 0.05  # share of steps that begin an episode
 MOST_BYTES = 4_000_000  # of inputs; a self-test of large frames has one row
 TOLERANCE = 1e-4
-"""Largest difference of an exported program, relative to the largest number of that output and step."""
+"""Largest difference of an exported program, relative to the largest number of that output in all recorded steps.
+
+A value of one row crosses zero, so its own size at one step is no measure.
+"""
 SAME_ACTIONS = 0.999
 """Least share of equal whole numbers, which are actions: two almost equal logits may change places."""
 INPUT, OUTPUT = "inputs.", "outputs."
@@ -72,7 +75,7 @@ def replay(run: Run, step: ModelStep, recorded: Arrays, initial: Sequence[np.nda
     """Compare a program with recorded steps; it carries its own state from ``initial``."""
     number, worst, same = len(step.form.outputs), 0.0, []
     names = [*(port.name for port in step.form.inputs), IS_FIRST]
-    state = list(initial)
+    state, sizes = list(initial), {name: _size(recorded[f"{OUTPUT}{name}"]) for name in step.form.outputs}
     for t in range(len(recorded[f"{INPUT}{IS_FIRST}"])):
         found = run([*(recorded[f"{INPUT}{name}"][t] for name in names), *state])
         state = list(found[number:])
@@ -83,9 +86,13 @@ def replay(run: Run, step: ModelStep, recorded: Arrays, initial: Sequence[np.nda
             elif not (np.isfinite(got) == np.isfinite(want)).all():
                 worst = np.inf
             elif want.size:
-                size = max(float(np.abs(want).max()), 1e-30)
-                worst = max(worst, float(np.abs(got - want).max()) / size)
+                worst = max(worst, float(np.abs(got - want).max()) / sizes[name])
     return Agreement(worst, float(np.mean(same)) if same else 1.0)
+
+
+def _size(array: np.ndarray) -> float:
+    """Return the largest finite number of an array."""
+    return max(float(np.nan_to_num(np.abs(array), nan=0, posinf=0).max(initial=0)), 1e-30)
 
 
 def open_program(path: Path, step: ModelStep, format: Format) -> Run | None:
