@@ -199,7 +199,10 @@ def test_a_program_of_any_number_of_rows(tmp_path):
 
 @lru_cache(maxsize=1)  # the formats of one model come one after another
 def _traced(build, key):
-    step = one_step(build(key))
+    model = build(key)
+    if getattr(small_config(CORES[key]), "top_k", None):
+        model.double()  # in float32, rounding may change which chunks are chosen, once in 100 000 steps
+    step = one_step(model)
     program = trace(step)
     assert batch_bounds(program) == ""
     return step, program, record(step, steps=1000, rows=max(ROWS), resets=0.02)

@@ -74,7 +74,8 @@ def _pack(run: Run, result: Mapping[str, Any], root: Path, folder: Path) -> int:
         for name, test in result["tests"].items()
     }
     shown = {key: value for key, value in result.items() if key not in HIDDEN}
-    results = {**shown, **command, "task": config.trained_on.title, "tests": tests}
+    task = getattr(config.trained_on, "title", config.model_spec.task)  # a world has a title
+    results = {**shown, **command, "task": task, "tests": tests}
     write_atomically(folder / RESULTS, json.dumps(results, indent=1) + "\n")
     write_picture(model, config, folder)
     return (folder / "weights.safetensors").stat().st_size
