@@ -17,6 +17,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from recollect.learners import present
 from recollect.tasks.streams.contract import Scale
 
 LARGEST = 10.0  # bound on a normalised observation
@@ -105,11 +106,13 @@ class RunningNorm(nn.Module):
 
     @torch.no_grad()
     def update(self, seen: Tensor) -> None:
-        """Update the statistics with ``[n, dim]``; all observations have equal weight."""
+        """Update the statistics with ``[n, dim]`` of every learner; all observations have equal weight."""
         seen = seen.double()
-        n, old = seen.shape[0], self.count
+        learners, old = present(), self.count
+        (n,) = learners.sum(seen.shape[0])
         total = old + n
-        mean, variance = seen.mean(0), seen.var(0, unbiased=False)
+        mean = learners.mean(seen)
+        variance = learners.variance(seen, mean)
         shift = mean - self.mean
         spread = self.variance * old + variance * n + shift.square() * old * n / total
         self.mean += shift * (n / total)
@@ -154,15 +157,16 @@ class ReturnNorm(nn.Module):
         """Update the statistics with the value targets ``[n]`` of a rollout, and keep every value unchanged.
 
         Args:
-            targets: value targets.
+            targets: value targets; with several learners, of its own rows.
             head: the linear map whose outputs are passed to :meth:`forward`.
         """
-        if not len(targets):
+        learners = present()
+        if not learners.sum(len(targets))[0]:
             return
         mean, std = self.mean.clone(), self.std
         self.count += 1
         share = max(self.rate, 1.0 / int(self.count))
-        self.mean.lerp_(targets.mean().to(self.mean.dtype), share)
-        self.square.lerp_(targets.square().mean().to(self.mean.dtype), share)
+        self.mean.lerp_(learners.mean(targets).to(self.mean.dtype), share)
+        self.square.lerp_(learners.mean(targets.square()).to(self.mean.dtype), share)
         head.weight.mul_(std / self.std)
         head.bias.mul_(std).add_(mean - self.mean).div_(self.std)

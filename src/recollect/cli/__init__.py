@@ -15,6 +15,7 @@ import tyro
 
 import recollect
 from recollect.config import lookup
+from recollect.learners import process_rank
 from recollect.machine import describe_out_of_memory
 from recollect.runs.errors import RunError
 from recollect.runs.output import Output
@@ -98,5 +99,6 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _fail(line: str) -> int:
-    print_status(f"error: {line}", style="red")
+    if not process_rank():  # several learners meet the same error, and the first one reports it
+        print_status(f"error: {line}", style="red")
     return 2

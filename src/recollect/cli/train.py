@@ -16,7 +16,8 @@ from recollect.cli.options import TrainOptions
 from recollect.cli.seeds import train_seeds
 from recollect.cli.train_help import show_help
 from recollect.cli.train_request import Request, read_request
-from recollect.config import needs_user_code
+from recollect.config import needs_user_code, require
+from recollect.learners import process_count, process_rank
 from recollect.tasks import TASKS
 from recollect.terminal import print_status
 
@@ -29,6 +30,8 @@ def train(words: Sequence[str], console: Console) -> int:
     _require_valid(request)
     if request.help is not None or not request.seeds:
         return _train_one(request, console)
+    remedy = "torchrun starts the learners of one run: give one --seed"
+    require(process_count() == 1, "--seeds", " ".join(map(str, request.seeds)), remedy)
     return train_seeds(words, request.seeds, request.parallel, _seed_folders(request), console)
 
 
@@ -59,6 +62,8 @@ def _train_one(request: Request, console: Console) -> int:
     directory = options.directory or default_folder(task, request.agent or core, config.fit.seed, request.trainer)
     start: dict[str, Any] = {"start_from": options.start_from, "log": options.loggers()}
     outcome = fit(config, directory, resume=options.resume, console=console, **start)
+    if process_rank():  # the first learner says it
+        return 130 if outcome.status == "interrupted" else 0
     console.print(outcome.message, highlight=False, soft_wrap=True, markup=False)
     if console.quiet:  # the output was closed
         print_status(outcome.message)

@@ -9,6 +9,7 @@ With values that have variance 1 the mean score is 1 - (mean squared error) / va
 import torch
 from torch import Tensor
 
+from recollect.learners import total
 from recollect.objectives.cross_entropy import cross_entropy, is_correct, require_shapes
 
 
@@ -27,7 +28,7 @@ def answer_loss(outputs: Tensor, targets: Tensor, mask: Tensor, class_weights: T
     if not targets.is_floating_point():
         return cross_entropy(outputs, targets, mask, class_weights=class_weights)
     squares = squared_error(outputs, targets, mask)
-    return squares.sum() / max(len(squares), 1)
+    return squares.sum() / total(mask.sum()).clamp(min=1)
 
 
 def answer_score(outputs: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
@@ -41,7 +42,7 @@ def answer_score(outputs: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
 
 def mean_score(outputs: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
     """Return the mean score of the asked steps, a float32 scalar; 0 when nothing is asked."""
-    return answer_score(outputs, targets, mask).sum() / mask.sum().clamp(min=1)
+    return answer_score(outputs, targets, mask).sum() / total(mask.sum()).clamp(min=1)
 
 
 def squared_error(outputs: Tensor, targets: Tensor, mask: Tensor) -> Tensor:

@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from recollect.learners import total as total_of_learners
+
 
 def require_shapes(logits: Tensor, targets: Tensor, mask: Tensor) -> None:
     """Raise ``ValueError`` unless logits ``[b, t, k]``, targets ``[b, t]`` and a bool mask ``[b, t]`` agree."""
@@ -46,7 +48,7 @@ def cross_entropy(
     asked = logits[mask].to(torch.promote_types(logits.dtype, torch.float32))
     weights = None if class_weights is None else class_weights.to(asked)
     total = F.cross_entropy(asked, targets[mask], weights, reduction="sum", label_smoothing=label_smoothing)
-    return total / max(asked.shape[0], 1)
+    return total / total_of_learners(mask.sum()).clamp(min=1)
 
 
 def is_correct(logits: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
@@ -58,4 +60,4 @@ def is_correct(logits: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
 
 def accuracy(logits: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
     """Return the share of correct answers, a float32 scalar; 0 when nothing is asked."""
-    return is_correct(logits, targets, mask).sum() / mask.sum().clamp(min=1)
+    return is_correct(logits, targets, mask).sum() / total_of_learners(mask.sum()).clamp(min=1)

@@ -19,6 +19,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from recollect import learners
+
 Reduction = Literal["sum", "mean"]
 
 
@@ -114,15 +116,17 @@ def entropy_loss(entropy: Tensor, *, valid: Tensor | None = None, reduction: Red
 def reduce_steps(losses: Tensor, valid: Tensor | None, reduction: Reduction) -> Tensor:
     """Reduce the losses ``[b, t]`` of single steps to their sum or mean over the valid ones.
 
+    With several learners (``recollect.learners``) it is this learner's part of the mean over the rows of all of them.
+
     Raises:
         ValueError: an unknown reduction.
     """
     if reduction not in ("sum", "mean"):
         raise ValueError(f"reduction={reduction!r}: choose 'sum' or 'mean'")
     if valid is None:
-        return losses.sum() if reduction == "sum" else losses.mean()
+        return losses.sum() if reduction == "sum" else losses.mean() / learners.present().size
     total = torch.where(valid, losses, 0.0).sum()
-    return total if reduction == "sum" else total / valid.sum().clamp(min=1)
+    return total if reduction == "sum" else total / learners.total(valid.sum()).clamp(min=1)
 
 
 def _zero_invalid(valid: Tensor | None, **tensors: Tensor) -> list[Tensor]:

@@ -159,7 +159,7 @@ def read(path: Path) -> Checkpoint:
         ValueError: a file does not hold what a run writes; names it.
     """
     progress = read_progress(path)
-    return Checkpoint(_tensors(path / WEIGHTS), _tensors(path / TRAINING), progress)
+    return Checkpoint(_tensors(path / WEIGHTS), _tensors(path / TRAINING), progress, {})
 
 
 def read_progress(path: Path) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from recollect.config import did_you_mean, require, require_types
+from recollect.learners import present
 
 T = TypeVar("T")
 
@@ -97,6 +98,9 @@ class Curriculum(Generic[T]):
     """
 
     def __init__(self, config: CurriculumConfig, levels: tuple[T, ...]) -> None:
+        size = present().size
+        remedy = f"the {size} learners of a run would pass its levels at different steps: start one process"
+        require(size == 1, "curriculum.field", config.field, remedy)
         self.config, self.levels = config, levels
         self.level, self.rollouts = 0, 0  # rollouts of this level
         self._scores: list[list[float] | None] = []  # newest scores of each row; None where a teacher acts

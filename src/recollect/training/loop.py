@@ -11,12 +11,12 @@ from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from time import perf_counter, process_time
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Any, Literal, NoReturn
 
 from rich.console import Console
 from torch import nn
 
-from recollect import machine
+from recollect import learners, machine
 from recollect.agents.saved_model import SavedModel
 from recollect.config import from_json, require, to_json, upgrade_json
 from recollect.ops.allocation import keep_freed_memory
@@ -30,46 +30,10 @@ from recollect.runs.progress import Progress, listen_to_progress
 from recollect.runs.random_states import RandomStates, random_states, restore_random_states, seed_everything
 from recollect.runs.run_directory import RunDirectory, RunPaths, RunRecord, changed_settings
 from recollect.training.config import TrainerConfig
+from recollect.training.outcome import Best, Outcome, Status
 from recollect.training.trainer import below
 from recollect.training.trainers import REGISTRY
 from recollect.training.warm_start import Start, fit_weights, read_start
-
-Status = Literal["finished", "solved", "interrupted"]
-
-
-class Best(NamedTuple):
-    """The best evaluation so far; of equal ones the newest."""
-
-    score: float
-    """Its score."""
-    step: int
-    """Steps before it."""
-
-
-class Outcome(NamedTuple):
-    """Result of a run."""
-
-    status: Status
-    """All steps are done; ``stop_score`` was reached; or Ctrl-C or SIGTERM stopped it, and it was saved."""
-    step: int
-    """Steps done."""
-    seconds: float
-    """Time spent in training and evaluation, over all processes of the run."""
-    processor_seconds: float
-    """Processor time of the steps, all threads together, over all processes of the run; unlike ``seconds`` it does not
-    depend on other programs."""
-    evaluation: dict[str, float]
-    """Metrics of the newest evaluation; empty before the first."""
-    best: Best | None
-    """The best evaluation, whose checkpoint is kept; None before the first."""
-    directory: RunDirectory
-    """Its run directory."""
-    agent: nn.Module
-    """The agent, with its weights."""
-    message: str
-    """One sentence for the user."""
-    trained_by: dict[str, Any]
-    """Entry of environment.json of the process that took the last step; an earlier one if all steps were done."""
 
 
 def fit(
@@ -104,9 +68,12 @@ def fit(
     """
     for name in log:
         require_installed(name)
-    continues = resume and _has_checkpoint(RunPaths(directory))
-    start = None if start_from is None or continues else read_start(start_from)
-    return Fit(config, directory, resume, start, console).run(loggers, log, hint)
+    with learners.join() as group, _lost_learners(Path(directory)):
+        continues = resume and group.lead(lambda: _has_checkpoint(RunPaths(directory)))
+        start = None if start_from is None or continues else group.lead(lambda: read_start(start_from))
+        if group.rank:  # the first learner shows and logs the run
+            console, loggers, log = None, (), ()
+        return Fit(config, directory, resume, start, console).run(loggers, log, hint)
 
 
 class Fit:
@@ -121,16 +88,19 @@ class Fit:
         console: Console | None,
     ) -> None:
         self.config = config
+        self.learners = learners.present()
         self.console = console
         self.description = to_json(config, REGISTRY)
         self.directory = RunDirectory(directory)
         if resume:
             self._require_steps_ahead()
-        self.directory.check(self.description, resume=resume, upgrade=_upgrade)
+        lead = self.learners.lead
+        lead(lambda: self.directory.check(self.description, resume=resume, upgrade=_upgrade))
         seed_everything(config.fit.seed)
         keep_freed_memory()
-        with _setup_errors():
+        with _setup_errors(), self.learners.together():
             self.trainer = config.build()
+            self.trainer.require_learners(self.learners.size)
         self.done = 0
         self.seconds = 0.0
         self.processor_seconds = 0.0  # of the steps alone
@@ -144,14 +114,15 @@ class Fit:
         try:
             if start is not None:
                 start = fit_weights(start, self.trainer.agent)
-            if not (resume and _has_checkpoint(self.directory)):
-                with _setup_errors():
+            if not (resume and lead(lambda: _has_checkpoint(self.directory))):
+                with _setup_errors(), self.learners.together():
                     self.trainer.check_data()
             self.model_spec = config.model_spec
             # Nothing is written before trainer, world and data exist, so that wrong settings leave no directory behind.
-            note = None if start is None else start.note()
-            self.directory.open(self.description, resume=resume, upgrade=_upgrade, note=note)
-            self.process = len(RunRecord(self.directory.path).processes) - 1
+            note = {} if start is None else start.note()
+            note |= {"learners": self.learners.size} if self.learners.size > 1 else {}
+            lead(lambda: self.directory.open(self.description, resume=resume, upgrade=_upgrade, note=note))
+            self.process = len(lead(lambda: RunRecord(self.directory.path).processes)) - 1
             if not (resume and self._restore()):
                 self._begin(start)
         except BaseException:
@@ -175,12 +146,12 @@ class Fit:
         progress = Progress(self.console, self.config.title, self.config.fit.steps, self.done, trainer.shown)
         with closing(self), Interrupts() as interrupts, _logging(self, loggers, log) as listeners:
             with self._writing():
-                file = MetricsFile(self.directory.metrics_file, columns, self.done)
+                file = self.learners.lead(lambda: MetricsFile(self.directory.metrics_file, columns, self.done))
             with progress:
                 while self.status == "running":
                     self._turn(file, listeners, progress, interrupts)
         notice = f" ({trainer.notice})" if trainer.notice else ""
-        return self._outcome(_message(self, interrupts.received, hint) + notice)
+        return self._outcome(_message(self, interrupts.received or "a signal to another learner", hint) + notice)
 
     def _turn(self, file: MetricsFile, listeners: Sequence[Logger], progress: Progress, interrupts: Interrupts) -> None:
         """Take one step, and write the evaluation, row and checkpoints that are due after it."""
@@ -205,13 +176,15 @@ class Fit:
             if planned:  # a row that is due by time does not change the means of the next one
                 self.window = {}
             self.reported = perf_counter()
-            with self._writing():
-                file.append(self.done, row)
+            if not self.learners.rank:
+                with self._writing():
+                    file.append(self.done, row)
             for logger in listeners:
                 logger(self.done, row)
             progress.report(self.done, row, None if self.best is None else self.best.score)
         progress.advance(self.done)
-        if interrupts.received and self.status == "running":
+        (received,) = self.learners.sum(float(interrupts.received is not None))
+        if received and self.status == "running":
             self.status = "interrupted"
         if self.best != before:
             self._write(self.directory.best, 1)
@@ -223,7 +196,7 @@ class Fit:
         self._write(self.directory.checkpoints, self.config.fit.keep_checkpoints, states)
 
     def _write(self, folder: Path, keep: int, states: RandomStates | None = None) -> None:
-        states = random_states() if states is None else states
+        states, *others = self.learners.gather(random_states() if states is None else states)
         tensors, data = self.trainer.save()
         progress = {
             "step": self.done,
@@ -240,11 +213,17 @@ class Fit:
             "random": states.data,
             "config": self.description,
         }
+        if others:
+            progress |= {"learners": self.learners.size, "others_random": [other.data for other in others]}
         training = {f"trainer.{k}": v for k, v in tensors.items()} | {
-            f"random.{k}": v for k, v in states.tensors.items()
+            f"{_random(rank)}{k}": v for rank, each in enumerate((states, *others)) for k, v in each.tensors.items()
         }
-        checkpoint = Checkpoint(self.trainer.agent.state_dict(), training, progress, self._describe_model())
-        checkpoints.write(folder, checkpoint, keep)
+
+        def write() -> None:
+            checkpoint = Checkpoint(self.trainer.agent.state_dict(), training, progress, self._describe_model())
+            checkpoints.write(folder, checkpoint, keep)
+
+        self.learners.lead(write)
 
     def _describe_model(self) -> dict[str, str]:
         """Return the files that make weights a model folder."""
@@ -264,7 +243,8 @@ class Fit:
             self.trainer.load_initial_weights(start.weights)
             self._print(f"starts with the weights of {start.path}, step {start.step}")
             return
-        origin = RunRecord(self.directory.path).started_from
+        self.trainer.agree_on_weights()
+        origin = self.learners.lead(lambda: RunRecord(self.directory.path).started_from)
         if origin is not None:
             raise ValueError(
                 f"{self.directory.path} began with the weights of {origin['run']} and has no checkpoint yet: "
@@ -273,13 +253,13 @@ class Fit:
 
     def _restore(self) -> bool:
         """Continue from the newest whole checkpoint; return False if there is none yet."""
-        folder = self.directory.checkpoints
-        checkpoint, torn = checkpoints.read_newest(folder)
+        folder, read = self.directory.checkpoints, checkpoints.read_newest
+        checkpoint, torn = self.learners.lead(lambda: read(self.directory.checkpoints))
         for line in torn:
             self._print(line)
         if checkpoint is None:
             folder = self.directory.best
-            checkpoint, _ = checkpoints.read_newest(folder)
+            checkpoint, _ = self.learners.lead(lambda: read(self.directory.best))
             if checkpoint is None:
                 return False
             self._print(f"continues from the best evaluation, at step {checkpoint.progress['step']}")
@@ -300,8 +280,8 @@ class Fit:
             self.processor_seconds = progress.get("processor_seconds", 0.0)
             self.owes_report = progress.get("owes_report", False)
             self.trained_by = progress.get("trained_by", 0)
-            restore_random_states(below("random.", checkpoint.training), progress["random"])
-        best, _ = checkpoints.read_newest(self.directory.best)
+            self._restore_random_states(checkpoint)
+        best, _ = self.learners.lead(lambda: read(self.directory.best))
         if best is not None:
             with checkpoints.mismatch_errors(self.directory.best, best.progress["step"]):
                 # It is of a later step if the run was killed before its next checkpoint. The run will reach that step
@@ -311,6 +291,15 @@ class Fit:
         self._print(self.trainer.notice)
         self._continue(from_json(_upgrade(progress["config"]), TrainerConfig, REGISTRY))
         return True
+
+    def _restore_random_states(self, checkpoint: Checkpoint) -> None:
+        rank, progress = self.learners.rank, checkpoint.progress
+        before, now = progress.get("learners", 1), self.learners.size
+        if before != now:
+            self._print(f"this run had {_count(before)}, and now has {_count(now)}: it does not continue bit for bit")
+        data = [progress["random"], *progress.get("others_random", ())]
+        if rank < len(data):
+            restore_random_states(below(_random(rank), checkpoint.training), data[rank])
 
     def _continue(self, before: TrainerConfig) -> None:
         """Let a run that had ended run again, if it now has more steps or a higher goal."""
@@ -327,7 +316,7 @@ class Fit:
             )
 
     def _require_steps_ahead(self) -> None:
-        done = max(checkpoints.steps(self.directory.checkpoints), default=0)
+        done = max(self.learners.lead(lambda: checkpoints.steps(self.directory.checkpoints)), default=0)
         steps = self.config.fit.steps
         require(
             steps >= done, "fit.steps", steps, f"{self.directory.path} is at step {done} already: give at least that"
@@ -356,9 +345,13 @@ class Fit:
 
     def _evaluate(self) -> dict[str, float]:
         before = random_states()
-        try:
+
+        def score() -> dict[str, float]:
             with time_limited(math.inf, patience=0.0):
-                self.evaluation = self.trainer.evaluate()
+                return self.trainer.evaluate()
+
+        try:
+            self.evaluation = self.learners.lead(score)
         except Interrupted:
             self.save(before)
             raise
@@ -399,10 +392,10 @@ class Fit:
             self._stop(error, f"at step {self.done + 1}", before)
         except (RuntimeError, MemoryError, OverflowError, TypeError) as error:
             reason = machine.describe_out_of_memory(error)
-            if reason is None:
+            if reason is None or self.learners.size > 1:  # the others know nothing of it, and cannot be saved
                 raise
             self._stop(OutOfMemoryError(reason), f"at step {self.done + 1}", before)
-        self.processor_seconds += process_time() - began
+        self.processor_seconds += self.learners.sum(process_time() - began)[0]
         self.done += 1
         self.trained_by = self.process
         self.owes_report = True
@@ -413,7 +406,7 @@ class Fit:
         if self.done:
             self.save(before)
         else:
-            self.directory.remove_if_new()
+            self.learners.lead(self.directory.remove_if_new)
         raise type(error)(f"{error} {when}: stopped, {saved}. {error.advice()}") from (error.__cause__ or error)
 
     @contextmanager
@@ -439,8 +432,27 @@ class Fit:
             self.directory,
             self.trainer.agent,
             message,
-            self._trained_by(),
+            self.learners.lead(self._trained_by),
         )
+
+
+@contextmanager
+def _lost_learners(directory: Path) -> Iterator[None]:
+    """Name the newest checkpoint in the error of a block that lost another learner."""
+    try:
+        yield
+    except learners.LearnerLostError as error:
+        newest = checkpoints.describe_newest(RunPaths(directory).checkpoints)
+        raise RunError(f"{error}: stopped, {newest}. Start all of them again with --resume") from error
+
+
+def _random(rank: int) -> str:
+    """Return the prefix of a learner's random states in a checkpoint."""
+    return f"learner{rank}.random." if rank else "random."
+
+
+def _count(size: int) -> str:
+    return "one learner" if size == 1 else f"{size} learners"
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from recollect.cores.weight_changes import count_change
+from recollect.learners import present
 from recollect.runs.errors import NonFiniteError
 from recollect.training.config import OptimizerConfig
 
@@ -45,6 +46,8 @@ def take_step(
 ) -> dict[str, float]:
     """Compute and clip the gradient, check the numbers, and update the weights.
 
+    With several learners all of these are sums over them (``recollect.learners``).
+
     Args:
         model: whose weights change.
         optimizer: made by ``config.build(model)``.
@@ -60,8 +63,9 @@ def take_step(
         NonFiniteError: the gradient's norm or one of ``finite`` is NaN or infinite; no weight has changed.
     """
     loss.backward()
-    checked = {**finite, "gradient_norm": config.clip(model)}
-    reported = checked | dict(others or {})
+    sums = present().add_gradients(model.parameters(), {**finite, **(others or {})})
+    checked = {name: sums[name] for name in finite} | {"gradient_norm": config.clip(model)}
+    reported = checked | sums
     numbers = torch.stack([value.detach() for value in reported.values()]).tolist()  # one synchronisation
     found = dict(zip(reported, numbers, strict=True))
     for name in checked:

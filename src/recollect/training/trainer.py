@@ -8,6 +8,8 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
+from recollect.config import require
+from recollect.learners import present
 from recollect.state import map_state, named_leaves
 from recollect.training.config import TrainerConfig
 from recollect.training.devices import choose_device
@@ -37,6 +39,8 @@ class Trainer(ABC):
     """Metrics on the progress bar, and their names there."""
     notice: str = ""
     """Remark of :meth:`load` for the user."""
+    shares_rows: bool = False
+    """Whether several learners can share the rows of its batches."""
 
     @property
     @abstractmethod
@@ -46,6 +50,17 @@ class Trainer(ABC):
     def load_initial_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Replace the new weights; called before the first step."""
         self.agent.load_state_dict(dict(weights))
+
+    def agree_on_weights(self) -> None:
+        """Begin with the first learner's weights in all of them: two machines may make others of the same seed."""
+        if present().size > 1:
+            self.load_initial_weights(present().lead(self.agent.state_dict))
+
+    def require_learners(self, size: int) -> None:
+        """Raise ``ValueError`` unless this trainer can be one of ``size`` learners."""
+        name = type(self).__name__.removesuffix("Trainer").lower()
+        remedy = f"the {name} trainer cannot share its rows: start one process, without torchrun"
+        require(size == 1 or self.shares_rows, "learners", size, remedy)
 
     def check_data(self) -> None:
         """Read data from files, where building did not; called before anything of a new run is written.

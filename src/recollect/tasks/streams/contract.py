@@ -84,6 +84,10 @@ class Batch(NamedTuple):
         """Cut out steps ``start`` up to ``stop`` of every row (``source`` still counts from the row's start)."""
         return self._each(lambda field: field[:, start:stop])
 
+    def rows(self, chosen: slice) -> Batch:
+        """Return some of the rows; the batch itself where these are all of them."""
+        return self if chosen == slice(0, len(self.inputs)) else self._each(lambda field: field[chosen])
+
     def to(self, device: torch.device | str) -> Batch:
         """Move the batch to a device."""
         return self._each(lambda field: field.to(device, non_blocking=True))

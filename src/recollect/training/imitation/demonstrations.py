@@ -41,13 +41,17 @@ class DemonstrationBatches:
         batch_size: rows.
         device: of the unrolls.
         seed: of the order.
+        own: rows of them that :meth:`take` returns; None for all. The others are skipped, for other learners.
     """
 
     carries = True
     """Whether an unroll continues the one before it, with its memory."""
 
-    def __init__(self, recording: Recording, batch_size: int, device: torch.device, seed: int) -> None:
+    def __init__(
+        self, recording: Recording, batch_size: int, device: torch.device, seed: int, own: slice | None = None
+    ) -> None:
         self.device, self.batch_size = device, batch_size
+        self.own = slice(0, batch_size) if own is None else own
         self.starts = np.concatenate(([0], recording.lengths.cumsum()[:-1]))
         self.lengths = recording.lengths
         last = self.starts + self.lengths - 1
@@ -85,7 +89,7 @@ class DemonstrationBatches:
             state: the learner's memory before it.
         """
         indices = [self._advance(row, steps) for row in range(len(self.places))]
-        return self.gather(torch.from_numpy(np.stack(indices)), state)
+        return self.gather(torch.from_numpy(np.stack(indices[self.own])), state)
 
     def gather(self, index: Tensor, state: Any) -> Rollout:
         """Return the recorded steps at these places, long ``[b, T + 1]``."""
@@ -156,7 +160,7 @@ class EpisodeBatches(DemonstrationBatches):
             self.pool = self._draw_pool()
         batch, self.pool = self.pool[0].numpy(), self.pool[1:]
         longest = min(-(-(int(self.lengths[batch].max()) - 1) // ROUND) * ROUND, steps)
-        column = np.arange(longest + 1)
+        batch, column = batch[self.own], np.arange(longest + 1)
         index = self.starts[batch][:, None] + np.minimum(column, self.lengths[batch][:, None] - 1)  # b T+1
         return self.gather(torch.from_numpy(index), state)
 

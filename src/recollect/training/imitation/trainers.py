@@ -9,7 +9,8 @@ from torch import Tensor
 from recollect.agents.actor_critic import ActorCritic
 from recollect.evaluation.agents import METRICS
 from recollect.evaluation.recordings import Recording
-from recollect.state import detach
+from recollect.learners import present
+from recollect.state import detach, map_state
 from recollect.training.config import evaluation_seed
 from recollect.training.devices import choose_device
 from recollect.training.imitation.demonstrations import DemonstrationBatches, EpisodeBatches
@@ -42,6 +43,7 @@ class RecordedTrainer(Trainer):
         whole: read whole episodes instead of endless rows.
     """
 
+    shares_rows = True
     counters = ("recorded_steps",)
     step_metrics = ("recorded_steps", *REPORTED, "gradient_norm", "learning_rate")
     evaluation_metrics = METRICS
@@ -53,9 +55,11 @@ class RecordedTrainer(Trainer):
         self.optimizer = learner.optimizer.build(self.model)
         self.generator = torch.Generator()
         batches = EpisodeBatches if whole else DemonstrationBatches
-        self.batches = batches(recording, learner.batch_size, self.device, learner.fit.seed)
+        self.learners = present()
+        own = self.learners.rows(learner.batch_size)
+        self.batches = batches(recording, learner.batch_size, self.device, learner.fit.seed, own)
         self.aids = TrainingAids(teacher=NamedActions(), imitates=True)
-        self.state: Any = detach(self.model.initial_state(learner.batch_size))
+        self.state: Any = detach(self.model.initial_state(self.learners.share(learner.batch_size)))
         self.updates = 0
         self.recorded_steps = 0
 
@@ -89,7 +93,8 @@ class RecordedTrainer(Trainer):
         if self.batches.carries:
             self.state = losses.state
         self.updates += 1
-        self.recorded_steps += rollout.valid.numel() if self.batches.carries else int(rollout.valid.sum())
+        steps = rollout.valid.numel() if self.batches.carries else int(rollout.valid.sum())
+        self.recorded_steps += int(self.learners.sum(steps)[0])
         return numbers | {"learning_rate": rate, "recorded_steps": float(self.recorded_steps)}
 
     def evaluate(self) -> dict[str, float]:
@@ -99,7 +104,9 @@ class RecordedTrainer(Trainer):
 
     def save(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return optimiser, memory, and the position in the episodes."""
-        tensors = optimizer_tensors(self.optimizer) | state_tensors("memory.", self.state)
+        tensors = optimizer_tensors(self.optimizer) | state_tensors(
+            "memory.", map_state(self.learners.whole, self.state)
+        )
         tensors |= {f"rows.{name}": value for name, value in self.batches.tensors().items()}
         return tensors, {"updates": self.updates, "recorded_steps": self.recorded_steps}
 
@@ -108,4 +115,6 @@ class RecordedTrainer(Trainer):
         self.updates, self.recorded_steps = data["updates"], data["recorded_steps"]
         load_optimizer(self.optimizer, tensors)
         self.batches.load(below("rows.", tensors))
-        self.state = load_state("memory.", tensors, self.state)
+        whole = load_state("memory.", tensors, self.state)
+        own = self.learners.rows(self.learner.batch_size)
+        self.state = map_state(lambda leaf: leaf[own], whole)

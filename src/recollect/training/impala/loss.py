@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from recollect import learners
 from recollect.agents.actor_critic import ActorCritic, ActorCriticOutput
 from recollect.objectives.policy_gradient import (
     baseline_loss,
@@ -90,7 +91,7 @@ def impala_loss(
     total, metrics = aids.add_losses(total, agent, rollout, features, attention, divergence, config.reduction)
     mean_entropy = -entropy_loss(entropy.detach(), valid=valid, reduction="mean")
     moved = torch.where(valid, log_prob.detach() - reference, 0.0)
-    kl = (moved.exp() - 1 - moved).sum() / valid.sum().clamp(min=1)
+    kl = (moved.exp() - 1 - moved).sum() / learners.total(valid.sum()).clamp(min=1)
     reported = (policy, baseline, restored, mean_entropy, kl)
     metrics = dict(zip(REPORTED[1:], reported, strict=True)) | metrics
     return Losses(total, metrics, trace.targets, state, log_prob.detach())
@@ -149,7 +150,8 @@ def _reconstruct(
 
 
 def normalize(advantages: Tensor, valid: Tensor) -> Tensor:
-    """Scale advantages ``[b, T]`` to mean 0 and deviation 1 over the valid steps; see :data:`NOISE`."""
-    count = valid.sum().clamp(min=1)
-    centred = torch.where(valid, advantages - torch.where(valid, advantages, 0.0).sum() / count, 0.0)
-    return centred / (centred.square().sum() / count).sqrt().clamp(min=NOISE)
+    """Scale advantages ``[b, T]`` to mean 0 and deviation 1 over the valid steps of all learners; see :data:`NOISE`."""
+    count = learners.total(valid.sum()).clamp(min=1)
+    mean = learners.total(torch.where(valid, advantages, 0.0).sum()) / count
+    centred = torch.where(valid, advantages - mean, 0.0)
+    return centred / (learners.total(centred.square().sum()) / count).sqrt().clamp(min=NOISE)

@@ -23,6 +23,7 @@ from torch import Tensor
 from recollect.agents.contract import ActorInputs, Agent, AgentStream, as_previous_output, no_previous_output
 from recollect.evaluation.agents import initial_action
 from recollect.evaluation.world_guard import world_errors
+from recollect.learners import present
 from recollect.runs.errors import NonFiniteError, WorldError
 from recollect.runs.interrupts import Block, TimeLimitExceeded, time_limited
 from recollect.state import take_rows
@@ -126,6 +127,11 @@ class Episodes(NamedTuple):
     own: Tensor
     """float64 ``[b, T]``: scores of the episodes that ended at rows 1 .. T without any action of a teacher; NaN
     elsewhere."""
+
+    def add_learners(self) -> "Episodes":
+        """Return the sums over all learners; ``own`` stays this learner's."""
+        steps, ended, returned, score, length = present().sum(*self[:-1])
+        return Episodes(int(steps), int(ended), returned, score, int(length), self.own)
 
     def own_scores(self, led: int) -> list[list[float] | None]:
         """Return the scores in ``own``, row by row; None for the first ``led`` rows, in which a teacher acts."""
@@ -258,6 +264,11 @@ class Collector:
     def _no_counts(self) -> EpisodeCounts:
         zero = torch.zeros(self.world.batch_size, dtype=torch.float64, device=self.world.device)
         return EpisodeCounts(zero, zero.long(), zero.bool())
+
+    def begin(self, seed: int) -> None:
+        """Begin new episodes with new memories, in a world with this seed."""
+        self.stream = self._make_stream()
+        self.snapshot = self._snapshot(self._reset(seed), self._no_previous_step(), self._no_counts())
 
     def buffer(self) -> Rollout:
         """Return an empty rollout that :meth:`collect` can fill repeatedly."""

@@ -32,6 +32,7 @@ from recollect.agents.policies import Distribution
 from recollect.config import require
 from recollect.cores.contract import MemoryCore
 from recollect.layers.tap import Tap, listen, multiply_by_relevance
+from recollect.learners import total as total_of_learners
 from recollect.objectives.policy_gradient import Reduction, reduce_steps
 from recollect.objectives.privileged_targets import attention_loss, interval_mass, label_loss
 from recollect.tasks.worlds.contract import World
@@ -125,7 +126,7 @@ class TrainingAids:
             logits = agent.predict_labels(features)
             metrics["label_loss"] = label_loss(logits, labels, reduction=reduction)
             right = (logits.detach().argmax(-1) == labels).sum()
-            metrics["label_accuracy"] = right / (labels >= 0).sum().clamp(min=1)
+            metrics["label_accuracy"] = right / total_of_learners((labels >= 0).sum()).clamp(min=1)
             loss = loss + config.label_cost * metrics["label_loss"]
         if attention is not None:
             mass, reached = (part[:, : features.shape[1]] for part in attention.mass())

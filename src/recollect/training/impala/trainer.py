@@ -28,6 +28,7 @@ from torch import Tensor
 from recollect.agents.actor_critic import ActorCritic
 from recollect.evaluation.agents import METRICS
 from recollect.evaluation.world_guard import build_world, close_world
+from recollect.learners import present
 from recollect.runs.errors import WorldError
 from recollect.runs.interrupts import TimeLimitExceeded, time_limited
 from recollect.state import detach
@@ -54,8 +55,11 @@ class ImpalaTrainer(Trainer):
     """One step learns from one rollout of ``batch_size`` rows and ``unroll`` steps.
 
     A synchronous run resumes exactly. An asynchronous one continues where each actor's newest rollout ended: memories
-    and worlds continue, rollouts that waited in the queue are lost.
+    and worlds continue, rollouts that waited in the queue are lost. Several learners have worlds of their own, each
+    with its share of the rows.
     """
+
+    shares_rows = True
 
     counters = ("environment_steps", "frames_per_second")
     shown = MappingProxyType({"episode_return": "return", "score": "score"})
@@ -68,6 +72,9 @@ class ImpalaTrainer(Trainer):
 
     def __init__(self, config: ImpalaConfig) -> None:
         self.config = config
+        self.learners = present()
+        self.batch_size = self.learners.share(config.batch_size)
+        """Rows of this learner."""
         self.device = choose_device(config.device)
         self.model = config.build_agent().to(self.device)
         self.optimizer = config.optimizer.build(self.model)
@@ -120,22 +127,24 @@ class ImpalaTrainer(Trainer):
             self.curriculum.advance()
             self.snapshots = self._snapshots()  # a step that fails now is saved with the world of its level
         if self.teacher is not None:
-            self.teacher.acting = self.config.loss.imitation.rows(self.updates, self.config.batch_size)
-        delivery = self.actors.take()
+            self.teacher.acting = self.config.loss.imitation.rows(self.updates, self.batch_size)
+        with self.learners.together():
+            delivery = self.actors.take()
         lag = self.updates - delivery.version
         metrics = self._learn(delivery.rollout)
         metrics["learning_rate"] = self.config.optimizer.rate(self.updates, self.config.fit.steps)
         if self.teacher is not None:
             metrics["teacher_rows"] = float(self.teacher.acting)
         self.updates += 1
-        self.environment_steps += delivery.episodes.steps
+        episodes = delivery.episodes.add_learners()
+        self.environment_steps += episodes.steps
         self.weights.publish(self.model, self.updates)
         self.snapshots = self._snapshots()
         self.actors.give_back(delivery)
         self._seconds += perf_counter() - began
         self._pace.append((self._seconds, self.environment_steps))
         (start, before), (end, now) = self._pace[0], self._pace[-1]
-        metrics |= {f"episode_{name}": value for name, value in delivery.episodes.means().items()}
+        metrics |= {f"episode_{name}": value for name, value in episodes.means().items()}
         if self.curriculum is not None:
             metrics["level"] = float(self.curriculum.level)
             # The success of a teacher is not that of the learner.
@@ -144,7 +153,7 @@ class ImpalaTrainer(Trainer):
             "environment_steps": float(now),
             "frames_per_second": (now - before) / (end - start),
             "policy_lag": float(lag),
-            "episodes": float(delivery.episodes.ended),
+            "episodes": float(episodes.ended),
         }
 
     def evaluate(self) -> dict[str, float]:
@@ -157,10 +166,15 @@ class ImpalaTrainer(Trainer):
         """Return optimiser, generators, and the state of every actor: memory, world and last step."""
         tensors = optimizer_tensors(self.optimizer)
         tensors["generator"] = self.generator.get_state()
-        for actor, snapshot in enumerate(self.snapshots):
-            tensors |= {f"actor{actor}.{name}": value for name, value in snapshot.tensors().items()}
         worlds = [None if snapshot.world is None else snapshot.world[1] for snapshot in self.snapshots]
         data = {"updates": self.updates, "environment_steps": self.environment_steps, "worlds": worlds}
+        states = [snapshot.tensors() for snapshot in self.snapshots]
+        for rank, (each, generator, saved) in enumerate(self.learners.gather((states, tensors["generator"], worlds))):
+            if rank:
+                tensors[f"{_learner(rank)}generator"] = generator
+                data[f"{_learner(rank)}worlds"] = saved
+            for actor, state in enumerate(each):
+                tensors |= {f"{_learner(rank)}actor{actor}.{name}": value for name, value in state.items()}
         if self.curriculum is not None:
             data["curriculum"] = self.curriculum.save()
         return tensors, data if self.teacher is None else data | {"teacher": self.teacher.identity}
@@ -171,21 +185,34 @@ class ImpalaTrainer(Trainer):
         self._pace = deque([(0.0, self.environment_steps)], maxlen=self._pace.maxlen)
         self._seconds = 0.0
         load_optimizer(self.optimizer, tensors)
-        self.generator.set_state(tensors["generator"])
         self.weights.publish(self.model, self.updates)
         if self.curriculum is not None:
             self.curriculum.load(data["curriculum"])
             if self.curriculum.level:
                 self._enter(self.curriculum.level)
-        for actor, (collector, world) in enumerate(zip(self.collectors, data["worlds"], strict=True)):
+        own = _learner(self.learners.rank)
+        worlds = self._saved_worlds(data)
+        if worlds is not None:
+            self.generator.set_state(tensors[f"{own}generator"])
+        for actor, collector in enumerate(self.collectors):
             seed, _ = self._seeds(actor, self.updates)
-            collector.load(below(f"actor{actor}.", tensors), world, seed)
-        if None in data["worlds"]:
+            if worlds is None:
+                collector.begin(seed)
+            else:
+                collector.load(below(f"{own}actor{actor}.", tensors), worlds[actor], seed)
+        if worlds is None:
+            self.notice = "its actors begin new episodes with new memories: each has another number of rows now"
+        elif None in worlds:
             kind = type(self.collectors[0].world).__name__
             self.notice = f"{kind} cannot be saved in the middle of an episode: new episodes began on resume"
         if self.teacher is not None and self.teacher.identity != data["teacher"]:
             self.notice = f"the teacher is now {self.teacher.identity}, and was {data['teacher']}: other numbers follow"
         self.snapshots = self._snapshots()
+
+    def _saved_worlds(self, data: Mapping[str, Any]) -> list[Any] | None:
+        """Return the data of this learner's worlds; None if they were made for another number of learners."""
+        saved = 1 + sum(name.startswith("learner") for name in data)
+        return data[f"{_learner(self.learners.rank)}worlds"] if saved == self.learners.size else None
 
     def close(self) -> None:
         """Stop the actors and close the worlds."""
@@ -278,13 +305,13 @@ class ImpalaTrainer(Trainer):
         config = self.config
         if config.loss.imitation.steps is None:
             return None
-        return make_teacher(config.loss.imitation.teacher, config.world.spec, config.batch_size, self.device)
+        return make_teacher(config.loss.imitation.teacher, config.world.spec, self.batch_size, self.device)
 
     def _collector(self, actor: int) -> Collector:
         config = self.config
         world_seed, action_seed = self._seeds(actor)
         task = config.world if self.curriculum is None else self.curriculum.task
-        world = build_world(task, config.batch_size, f"actor {actor}", seed=world_seed, device=self.device)
+        world = build_world(task, self.batch_size, f"actor {actor}", seed=world_seed, device=self.device)
         acting = copy.deepcopy(self.model).eval().requires_grad_(False)
         generator = torch.Generator(self.device).manual_seed(action_seed)
         how: dict[str, Any] = {"bfloat16": config.bfloat16, "timeout": config.schedule.timeout, "teacher": self.teacher}
@@ -304,11 +331,11 @@ class ImpalaTrainer(Trainer):
     def _enter(self, level: int) -> None:
         """Play at another level from now on, in new episodes."""
         assert self.curriculum is not None
-        (collector,), config = self.collectors, self.config
+        (collector,) = self.collectors
         seed, _ = self._seeds(0, level, 1)
         old, task = collector.world, self.curriculum.levels[level]
         with self._creation_limit(collector.name):
-            collector.enter(build_world(task, config.batch_size, collector.name, seed=seed, device=self.device))
+            collector.enter(build_world(task, self.batch_size, collector.name, seed=seed, device=self.device))
         close_world(old, collector.name)
 
     @contextmanager
@@ -331,6 +358,12 @@ class ImpalaTrainer(Trainer):
         return [collector.snapshot for collector in self.collectors]
 
     def _seeds(self, *key: int) -> tuple[int, int]:
-        """Return the seeds of a world and of actions; they differ between keys."""
-        world, action = np.random.SeedSequence([self.config.fit.seed % 2**32, *key]).generate_state(2).tolist()
+        """Return the seeds of a world and of actions; they differ between keys and learners."""
+        several = (*key, *[0] * (3 - len(key)), self.learners.rank) if self.learners.rank else key
+        world, action = np.random.SeedSequence([self.config.fit.seed % 2**32, *several]).generate_state(2).tolist()
         return world, action
+
+
+def _learner(rank: int) -> str:
+    """Return the prefix of a learner's actors in a checkpoint."""
+    return f"learner{rank}." if rank else ""

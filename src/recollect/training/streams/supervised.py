@@ -13,8 +13,9 @@ from typing import Any
 from torch import Tensor
 
 from recollect.agents.sequence_model import SequenceModel
+from recollect.learners import present
 from recollect.objectives.answers import answer_loss, mean_score
-from recollect.state import detach
+from recollect.state import detach, map_state
 from recollect.tasks.streams.contract import Batch
 from recollect.training.curriculum import Curriculum, require_same_spec
 from recollect.training.streams.config import SupervisedConfig
@@ -25,8 +26,12 @@ from recollect.training.trainer import load_state, state_tensors
 class SupervisedTrainer(StreamTrainer[SupervisedConfig, SequenceModel]):
     """One optimiser step per unroll."""
 
+    shares_rows = True
+
     def __init__(self, config: SupervisedConfig) -> None:
         super().__init__(config, config.build_agent())
+        self.learners = present()
+        self.batch_size = self.learners.share(config.batch_size)
         curriculum = config.curriculum
         levels = curriculum.levels(config.task)
         require_same_spec(levels, ("num_classes", "vocabulary", "input_dim"), curriculum.field)
@@ -50,7 +55,7 @@ class SupervisedTrainer(StreamTrainer[SupervisedConfig, SequenceModel]):
             if self.curriculum is not None and self.curriculum.passed:
                 self.curriculum.advance()
             self.batch = self._draw_rows()
-            self.state = self.model.initial_state(self.config.batch_size)
+            self.state = self.model.initial_state(self.batch_size)
         assert self.batch is not None
         length = self.batch.inputs.shape[1]
         stop = length if self.config.unroll is None else min(self.position + self.config.unroll, length)
@@ -60,7 +65,7 @@ class SupervisedTrainer(StreamTrainer[SupervisedConfig, SequenceModel]):
         self.state = self.state_after
         if self.position == 0:
             self.before_row = self.generator.get_state()
-        asked = int(self.unroll.score_mask.sum())
+        asked = int(self.learners.total(self.unroll.score_mask.sum()))
         if not asked:  # without a question there is no accuracy to report
             del numbers["accuracy"]
         if self.curriculum is not None:
@@ -87,17 +92,18 @@ class SupervisedTrainer(StreamTrainer[SupervisedConfig, SequenceModel]):
             self.asked, self.right = 0, 0.0
 
     def _draw_rows(self) -> Batch:
-        """Draw the rows that follow ``before_row``."""
+        """Draw the rows that follow ``before_row``; every learner draws all of them, and keeps its own."""
         self.generator.set_state(self.before_row)
         task = self.config.task if self.curriculum is None else self.curriculum.task
-        return task.sample(self.config.batch_size, self.generator).to(self.device)
+        batch = task.sample(self.config.batch_size, self.generator)
+        return batch.rows(self.learners.rows(self.config.batch_size)).to(self.device)
 
     def save(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return optimiser, data generator and, in the middle of a row, the memory."""
         tensors, data = super().save()
         tensors["generator"] = self.before_row
         if self.position:
-            tensors |= state_tensors("memory.", self.state)
+            tensors |= state_tensors("memory.", map_state(self.learners.whole, self.state))
         data["position"] = self.position
         if self.curriculum is not None:
             data |= {"curriculum": self.curriculum.save(), "asked": self.asked, "right": self.right}
@@ -113,4 +119,6 @@ class SupervisedTrainer(StreamTrainer[SupervisedConfig, SequenceModel]):
             self.asked, self.right = data.get("asked", 0), data.get("right", 0.0)
         if self.position:
             self.batch = self._draw_rows()
-            self.state = load_state("memory.", tensors, self.model.initial_state(self.config.batch_size))
+            whole = load_state("memory.", tensors, self.model.initial_state(self.config.batch_size))
+            own = self.learners.rows(self.config.batch_size)
+            self.state = map_state(lambda leaf: leaf[own], whole)
