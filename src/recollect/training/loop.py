@@ -14,7 +14,6 @@ from time import perf_counter, process_time
 from typing import Any, Literal, NoReturn
 
 from rich.console import Console
-from torch import nn
 
 from recollect import learners, machine
 from recollect.agents.saved_model import SavedModel
@@ -346,12 +345,12 @@ class Fit:
     def _evaluate(self) -> dict[str, float]:
         before = random_states()
 
-        def score() -> dict[str, float]:
+        def evaluate() -> dict[str, float]:
             with time_limited(math.inf, patience=0.0):
                 return self.trainer.evaluate()
 
         try:
-            self.evaluation = self.learners.lead(score)
+            self.evaluation = self.learners.lead(evaluate)
         except Interrupted:
             self.save(before)
             raise
