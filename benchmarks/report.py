@@ -44,6 +44,7 @@ from report_speed import (
     task_table,
 )
 from report_tables import LIFELONG, PLAIN_ATTENTION, PROFILE, ROOT, WORLDS
+from report_which import which_choice, which_picture, which_table
 
 ATTENTION_PAGES = {
     "mott": ("mott",),
@@ -99,9 +100,15 @@ BLOCKS: dict[str, dict[str, Callable[[], str]]] = {
     },
     "docs/long-rows.md": {"chunks": chunk_text},
     "docs/images.md": {"rows": picture_table},
+    "docs/which-memory.md": {"which-choice": which_choice, "which-table": which_table},
 }
 """Generated text by page and name of its markers."""
-FIGURES = {"streams.png": figure_streams, "listops.png": figure_listops, "babyai.png": figure_babyai}
+FIGURES = {
+    "streams.png": figure_streams,
+    "listops.png": figure_listops,
+    "babyai.png": figure_babyai,
+    "which-memory.svg": which_picture,
+}
 
 
 def main() -> None:

@@ -54,3 +54,10 @@ def test_the_stabilizer_is_its_own_loop():
         peak = torch.maximum(f[:, t] + torch.where(first[:, t, None], 0.0, peak), i[:, t])
         peaks.append(peak)
     torch.testing.assert_close(stabilizers(f, i, m, first, 15.0), torch.stack(peaks, 1))
+
+
+def test_keys_of_one_number_are_refused():
+    for fields in ({"key_dim": 1}, {"num_heads": 8}):
+        name = next(iter(fields))
+        with pytest.raises(ValueError, match=f"{name}={fields[name]}: give keys of 2 or more numbers"):
+            CORES["gated-deltanet"](dim=8, **fields)

@@ -214,7 +214,10 @@ def test_removal_names_what_is_not_there(maze):
     assert np.isfinite(removal.logits[-1]).all()
 
 
-@pytest.mark.parametrize(("key", "unit"), [("ttm", "slot"), ("tlb", "slot"), ("lstm", "all"), ("memoryless", "all")])
+UNITS = [("ttm", "slot"), ("tlb", "slot"), ("gated-deltanet", "head"), ("lstm", "all"), ("memoryless", "all")]
+
+
+@pytest.mark.parametrize(("key", "unit"), UNITS)
 def test_removal_of_slots_and_whole_memories(key, unit):
     agent = _agent(key)
     record = record_episode(agent, MAZE, seed=5, greedy=False).with_removal()

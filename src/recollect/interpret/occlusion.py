@@ -26,6 +26,7 @@ from recollect.cores import (
     TransformerXL,
 )
 from recollect.cores.contract import MemoryCore
+from recollect.cores.linear.stack import LinearRecurrence
 from recollect.layers.tap import Tap, edit_taps, remove_keys
 
 WINDOWED = (CausalTransformer, TransformerXL, HierarchicalChunkMemory, LongShortTransformer)
@@ -104,9 +105,13 @@ def slots_of(core: MemoryCore[Any]) -> tuple[str, int] | None:
     return None
 
 
-def reset_slots(core: MemoryCore[Any], state: Any) -> Any:
-    """Expand the state of one row to one row per slot, in which that slot is as at the start of an episode."""
-    name, axis = slots_of(core) or ("", 0)
+def heads_of(core: MemoryCore[Any]) -> tuple[str, int] | None:
+    """Return the name of the state's leaf with a matrix for each head, and the axis of the heads; None without."""
+    return ("matrix", 2) if isinstance(core, LinearRecurrence) and "matrix" in core.state_type._fields else None
+
+
+def reset_parts(core: MemoryCore[Any], state: Any, name: str, axis: int) -> Any:
+    """Expand the state of one row to one row per slot or head, in which that one is as at the start of an episode."""
     kept, fresh = getattr(state, name), getattr(core.initial_state(1), name)
     number = kept.shape[axis]
     own = torch.eye(number, dtype=torch.bool, device=kept.device)  # row i, slot i

@@ -15,7 +15,15 @@ from torch import Tensor
 
 from recollect.agents.actor_critic import ActorCriticOutput
 from recollect.cores import HierarchicalChunkMemory
-from recollect.interpret.occlusion import can_hide_steps, forget_chunks, hiding, mask_of, reset_slots, slots_of
+from recollect.interpret.occlusion import (
+    can_hide_steps,
+    forget_chunks,
+    heads_of,
+    hiding,
+    mask_of,
+    reset_parts,
+    slots_of,
+)
 from recollect.interpret.playback import Playback
 from recollect.interpret.record import Removal
 from recollect.state import concatenate, take_rows
@@ -30,13 +38,14 @@ def measure_removal(playback: Playback, chunks: Chunks, unit: str | None = None)
     Args:
         playback: of the episode.
         chunks: half-open intervals of steps.
-        unit: ``chunk``, ``slot`` or ``all``; None takes the finest that the core has.
+        unit: ``chunk``, ``slot``, ``head`` or ``all``; None takes the finest that the core has.
 
     Raises:
         ValueError: the core has no such unit.
     """
     core = playback.agent.core
-    possible = {"chunk": can_hide_steps(core), "slot": slots_of(core) is not None, "all": True}
+    parts = {"slot": slots_of(core), "head": heads_of(core)}
+    possible = {"chunk": can_hide_steps(core), **{name: part is not None for name, part in parts.items()}, "all": True}
     unit = next(name for name, has in possible.items() if has) if unit is None else unit
     if not possible.get(unit, False):
         remedy = ", ".join(name for name, has in possible.items() if has)
@@ -47,10 +56,11 @@ def measure_removal(playback: Playback, chunks: Chunks, unit: str | None = None)
         if isinstance(core, HierarchicalChunkMemory):
             method = f"removed from the chunks of all layers; {method}"
     else:
-        results, number = _after_reset(playback, unit), 1
-        if slots := slots_of(core) if unit == "slot" else None:
-            number = getattr(core.initial_state(1), slots[0]).shape[slots[1]]
-        what = "each slot" if unit == "slot" else "the whole memory"
+        part = parts.get(unit)
+        results, number = _after_reset(playback, part), 1
+        if part is not None:
+            number = getattr(core.initial_state(1), part[0]).shape[part[1]]
+        what = {"slot": "each slot", "head": "the matrix of each head, in all layers,"}.get(unit, "the whole memory")
         method = f"{what} set back to its value at the start of an episode"
     width = playback.agent.policy.num_parameters
     shapes = {"kl": (number,), "dv": (number,), "logits": (number, width)}
@@ -114,8 +124,8 @@ def _in_reach(playback: Playback, t: int) -> np.ndarray:
     return reached
 
 
-def _after_reset(playback: Playback, unit: str) -> Results:
+def _after_reset(playback: Playback, part: tuple[str, int] | None) -> Results:
     core, fresh = playback.agent.core, playback.agent.initial_state(1)
     for t, state in playback.states():
-        edited = reset_slots(core, state) if unit == "slot" else fresh
+        edited = fresh if part is None else reset_parts(core, state, *part)
         yield t, slice(None), playback.step(t, concatenate([state, edited]))[0]

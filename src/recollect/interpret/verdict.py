@@ -28,7 +28,7 @@ def verdict(record: EpisodeRecord, report: Report) -> str:
         parts.append(
             f"removing that memory changes the policy by {metric.value:.2f} nats, another by {metric.chance:.2f}"
         )
-    for unit, what in (("slot", "its most used slot"), ("all", "the memory")):
+    for unit, what in (("slot", "its most used slot"), ("head", "its most used head"), ("all", "the memory")):
         if f"removal KL of {unit}" in report:
             metric = report[f"removal KL of {unit}"]
             elsewhere = "" if math.isnan(metric.chance) else f", elsewhere by {metric.chance:.2f}"

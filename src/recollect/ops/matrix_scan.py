@@ -66,7 +66,7 @@ def linear_attention(
         steps, groups = keys.shape[1:3]
         chunked = _Chunks(first, CHUNK)
         q, k = (chunked.split(tensor.to(wide)) for tensor in (queries, keys))  # b g n c e
-        v = chunked.split(values.unflatten(2, (groups, -1)).to(wide)).transpose(3, 4)  # b g n r c v
+        v = chunked.cut(values.unflatten(2, (groups, -1)).to(wide)).transpose(3, 4).contiguous()  # b g n r c v
         decay = chunked.sums(log_decay).unflatten(1, (groups, -1)).transpose(2, 3)  # b g n r c
         mask, start, end, kept = (m[:, None, :, None] for m in chunked.masks())  # b 1 n 1 ...
         pairs = _exp(decay[..., :, None] - decay[..., None, :], mask, wide)
@@ -139,7 +139,8 @@ def plain_linear_attention(
 ) -> tuple[Tensor, Tensor]:
     """Plain twin of :func:`linear_attention`: a loop over the steps."""
     heads = memory.shape[1] // keys.shape[2]
-    queries, keys = (tensor.repeat_interleave(heads, 2) for tensor in (queries, keys))
+    if keys.shape[2] > 1:  # one group serves all heads as it is
+        queries, keys = (tensor.repeat_interleave(heads, 2) for tensor in (queries, keys))
     return _loop(queries, keys, values, None, log_decay, memory, first, None)
 
 
@@ -177,7 +178,7 @@ def _loop(
             v = values[:, t, :, None].to(wide)  # b h 1 v
             if reads is not None:
                 v = v + reads[:, t, :, None].to(wide) @ state
-            state = state + keys[:, t, ..., None].to(wide) * v
+            state = torch.addcmul(state, keys[:, t, ..., None].to(wide), v)
             if write is not None:
                 state = state + write.keys[:, t, ..., None].to(wide) * write.values[:, t, :, None].to(wide)
             outputs.append((queries[:, t, :, None].to(wide) @ state)[:, :, 0])
@@ -224,8 +225,13 @@ class _Chunks:
 
     def split(self, tensor: Tensor) -> Tensor:
         """``[b, t, h, ...] -> [b, h, n, c, ...]``."""
-        tensor = F.pad(tensor, (0, 0) * (tensor.ndim - 2) + (0, self.lack))
-        return tensor.unflatten(1, (self.chunks, self.size)).movedim(3, 1).contiguous()
+        return self.cut(tensor).contiguous()
+
+    def cut(self, tensor: Tensor) -> Tensor:
+        """Return :meth:`split` as a view, where no steps are added."""
+        if self.lack:  # a pad by nothing would copy
+            tensor = F.pad(tensor, (0, 0) * (tensor.ndim - 2) + (0, self.lack))
+        return tensor.unflatten(1, (self.chunks, self.size)).movedim(3, 1)
 
     def sums(self, log_decay: Tensor) -> Tensor:
         """Return sums of log decays ``[b, h, n, c, ...]`` in float64, the own step's included.

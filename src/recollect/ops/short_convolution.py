@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from recollect.ops.torch_internals import is_traced
+from recollect.ops.torch_internals import is_traced, learns_on_cpu
 
 
 def short_convolution(
@@ -27,10 +27,12 @@ def short_convolution(
     Returns:
         y ``[b, t, d]`` and the new memory, in the dtype of the memory.
     """
-    if is_traced():
+    if is_traced() or x.shape[1] == 1:
         return plain_short_convolution(x, weight, bias, memory, first)
     steps, size = x.shape[1], weight.shape[1]
     joined = torch.cat((memory, x.to(memory.dtype)), 1)
+    if learns_on_cpu(x) and not first.any():
+        return _unmasked(joined, weight, bias, steps), joined[:, steps:].clone()
     episode = F.pad(first.long().cumsum(1), (size - 1, 0))  # 0 is the episode of the memory
     weight = weight.to(joined.dtype)
     y = joined[:, size - 1 :] * weight[:, -1]
@@ -42,6 +44,17 @@ def short_convolution(
         y = y + torch.where(same[..., None], joined[:, start : start + steps], 0.0) * weight[:, -1 - back]
     kept = (episode[:, steps:] == episode[:, -1:])[..., None]
     return y, torch.where(kept, joined[:, steps:], 0.0)
+
+
+def _unmasked(joined: Tensor, weight: Tensor, bias: Tensor | None, steps: int) -> Tensor:
+    """Convolve ``[b, k - 1 + t, d]`` where no episode begins, without a copy for every step back."""
+    factors = weight.t().to(joined.dtype).unbind(0)
+    y = joined[:, -steps:] * factors[-1]
+    if bias is not None:
+        y = y + bias.to(joined.dtype)
+    for start, factor in reversed(list(enumerate(factors[:-1]))):
+        y = torch.addcmul(y, joined[:, start : start + steps], factor)
+    return y
 
 
 def plain_short_convolution(

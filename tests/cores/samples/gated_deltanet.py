@@ -10,14 +10,15 @@ CONFIGS = [
 
 
 def sample(rng: random.Random) -> GatedDeltaNetConfig:
+    dim = rng.choice([4, 8])
     return GatedDeltaNetConfig(
-        dim=rng.choice([4, 8]),
+        dim=dim,
         num_layers=rng.randint(1, 3),
         hidden_dim=rng.choice([None, 0, 6]),
         chrono_steps=rng.choice([None, 3, 100]),
         final_norm=rng.random() < 0.7,
-        num_heads=rng.choice([1, 2, 4]),
-        key_dim=rng.choice([None, 1, 5]),
+        num_heads=rng.choice([1, 2, dim // 2]),
+        key_dim=rng.choice([None, 2, 5]),
         value_dim=rng.choice([None, 1, 6]),
         conv_len=rng.randint(2, 5),
     )

@@ -20,5 +20,5 @@ def sample(rng: random.Random) -> HybridConfig:
         layers=layers,
         num_heads=rng.choice([1, 2]),
         hidden_dim=rng.choice([None, 6]),
-        memory_len=15 if "hcam" in layers else rng.randint(1, 5),  # hcam sees at least a chunk of 16
+        memory_len=15 if {"hcam", "long-short-transformer"} & {*layers} else rng.randint(1, 5),  # a chunk or segment
     )

@@ -129,6 +129,9 @@ class GatedDeltaNetConfig(LinearConfig):
         for field in ("key_dim", "value_dim"):
             width = getattr(self, field)
             require(width is None or width >= 1, field, width, "give at least 1, or None")
+        wide = self.head_sizes[0] >= 2
+        remedy = "give keys of 2 or more numbers: scaled to length 1, a single number is only a sign"
+        require(wide, *(("num_heads", self.num_heads) if self.key_dim is None else ("key_dim", self.key_dim)), remedy)
         require(self.conv_len >= 2, "conv_len", self.conv_len, "give at least 2 steps")
 
     @property

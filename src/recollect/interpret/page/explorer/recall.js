@@ -43,5 +43,5 @@ function sentence(ep = here(), t = now.t, h = now.h) {
 function otherEffect(ep, t) {
   if (!ep.removal || ep.removal.unit === "chunk") return "";
   const [place, kl] = ep.largestEffect(t);
-  return !real(kl) ? "" : ` ${ep.removal.unit === "all" ? "Setting the whole memory back" : `Removing slot ${place}`} changes the policy by ${nats(kl)}.`;
+  return !real(kl) ? "" : ` ${ep.removal.unit === "all" ? "Setting the whole memory back" : `Removing ${ep.removal.unit} ${place}`} changes the policy by ${nats(kl)}.`;
 }
