@@ -116,8 +116,8 @@ def which_choice() -> str:
     for need, column in NEEDS.items():
         scored = {core: row[column] for core, row in rows().items() if column in row}
         ranked = sorted(scored, key=lambda core: -(scored[core].value or 0.0))
-        best = [core for core in ranked if scored[core].value == scored[ranked[0]].value] or ranked[:1]
-        chosen = best if len(best) > 1 else ranked[:3]
+        third = scored[ranked[2]].value or 0.0
+        chosen = [core for core in ranked if (scored[core].value or 0.0) >= third]  # with those that equal the third
         worst = [core for core in reversed(ranked) if scored[core].value == scored[ranked[-1]].value]
         lines.append([need, _named(chosen, scored), _named(worst, scored), str(len(CORES) - len(scored))])
     return markdown_table(["you need", "best here", "worst here", "cores not run"], lines)
