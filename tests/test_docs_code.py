@@ -122,3 +122,8 @@ def test_deploy(folder):
 
 def test_home():
     run("index")
+
+
+def test_serve(folder):
+    scope = run("serve")
+    assert [answer.steps for answer in scope["answers"]] == [1, 1] and len(scope["store"]) == 3

@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "run_commands:Export",
         "a model that runs without this library: recollect export runs/recall-hcam-seed0 --to out",
     ),
+    "serve": ("serve:Serve", "live streams of a model over HTTP: recollect serve runs/t-maze-hcam-seed0"),
     "explore": ("run_commands:Explore", "see what an agent remembers: recollect explore runs/t-maze-hcam-seed0"),
     "compare": ("run_commands:Compare", "runs side by side: recollect compare runs/t-maze-*"),
     "certify": ("other_commands:Certify", "check the streaming contract: recollect certify all"),

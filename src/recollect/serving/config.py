@@ -1,0 +1,41 @@
+"""Settings of a server of live streams. Importing them does not import torch."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from recollect.config import require, require_at_least
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServingConfig:
+    """Limits of a store of live streams, and how their steps are gathered."""
+
+    capacity: int = 256
+    """Streams in memory at once; their memory is allocated at the start."""
+    most_streams: int = 100_000
+    """Streams in memory and on disk together."""
+    rollback: int = 0
+    """Steps that a stream can be rolled back; each costs the memory of one more state for every stream of capacity."""
+    folder: Path | None = None
+    """Folder for the streams that are not in memory; it outlives the server. None: a temporary folder, removed at the
+    end."""
+    evict_seconds: float = math.inf
+    """A stream without a step for so long goes to disk; one is also sent there when a place in memory is needed."""
+    expire_seconds: float = 86_400.0
+    """A stream without a step for so long is deleted."""
+    window_ms: float = 1.0
+    """Longest time that a step waits for steps of other streams, which are then computed together."""
+    most_rows: int = 256
+    """Most streams that are stepped together."""
+    most_waiting: int = 4096
+    """Most requests that wait; a server answers further ones with 503."""
+    most_bytes: int = 1 << 22
+    """Largest body of a request, and largest message of a WebSocket."""
+
+    def __post_init__(self) -> None:
+        require_at_least(self, capacity=1, rollback=0, most_rows=1, most_waiting=1, most_bytes=1, window_ms=0)
+        remedy = f"give at least capacity={self.capacity}"
+        require(self.most_streams >= self.capacity, "most_streams", self.most_streams, remedy)
+        for name in ("evict_seconds", "expire_seconds"):
+            require(getattr(self, name) > 0, name, getattr(self, name), "give some seconds, or inf for never")
