@@ -18,14 +18,14 @@ from report_learned import (
     beside_table,
     first_screen,
     flops_that_differ,
-    memory_suite_text,
     picture_table,
     robot_table,
     video_table,
 )
 from report_maps import faithful_table, head_table, place_table, trusted_table, untrained_table
+from report_papers import first_claims, scoreboard
+from report_pays import draw_pays
 from report_speed import (
-    SHOWN,
     card_text,
     certificate_table,
     chunk_text,
@@ -54,16 +54,12 @@ ATTENTION_PAGES = {
 }
 """Pages of docs/attention, and their agents."""
 BLOCKS: dict[str, dict[str, Callable[[], str]]] = {
-    "README.md": {
-        "cores": core_table,
-        "speed": speed_table,
-        "results": first_screen,
-        "card": partial(card_text, SHOWN),
-        "learning": memory_suite_text,
-    },
+    "README.md": {"papers": first_claims},
+    "docs/results/index.md": {"scoreboard": scoreboard, "results": first_screen},
     "docs/cores/index.md": {"cores": core_table},
     "docs/certificate.md": {"card": card_text, "all": certificate_table, "mutations": mutation_table},
     "docs/benchmark.md": {
+        "speed": speed_table,
         "full": full_tables,
         "ratios": ratio_table,
         "rl": rl_table,
@@ -120,6 +116,7 @@ def main() -> None:
         write_atomically(path, text)
     for name, draw in FIGURES.items():
         draw(ROOT / "docs" / "assets" / name)
+    draw_pays()
 
 
 if __name__ == "__main__":

@@ -1,15 +1,12 @@
-"""Tables of what was learned, from ``results``: README's first table, the memory suite, agents, images and videos."""
+"""Tables of what was learned, from ``results``: the first table of docs/results, agents, images and videos."""
 
 import statistics
 from itertools import groupby
 
 import source_tree  # noqa: F401
-from recollect.recipes import RECIPES
 from recollect.recipes.base import file_name
 from recollect.recipes.endless import ROWS as ENDLESS_ROWS
 from recollect.recipes.htm_inference import PUBLISHED
-from recollect.recipes.memory_suite import memory_suite_table
-from recollect.recipes.reproduce import with_memory_requirements
 from recollect.recipes.result_tables import markdown_table
 from recollect.recipes.robots import WORLDS
 from recollect.recipes.ttm_video import GFLOPS_DIFFER, ROWS, TESTS, paper_gflops
@@ -80,7 +77,7 @@ def _endless_text() -> str:
 
 
 def first_screen() -> str:
-    """README's first table: scores of the recipes' tests, and the time of a streamed step."""
+    """The first table of docs/results: scores of the recipes' tests, and the time of a streamed step."""
     cue, cue_seeds = _score("htm-t-maze", "hcam")
     window, _ = _score("htm-t-maze", "transformer-xl")
     world = "cartpole-without-velocities"
@@ -105,20 +102,13 @@ def first_screen() -> str:
         ),
         "Endless Mortar Mayhem, commands completed by `hcam`, ten minutes of one processor core": _endless_text(),
         "streets of a city never seen, goals reached by `hcam` in 200 steps, imitated, then reinforced, with "
-        "[helps](docs/results.md)": _streets_text(goals, street_seeds),
+        "[helps](htm.md)": _streets_text(goals, street_seeds),
         "associative inference, two of 32 pairs joined (items of 1000 numbers), `hcam`": (
             f"{joined:.1%} right, {joined_seeds} (paper: {float(PUBLISHED['AC']):.1%}; untrained: {untrained:.0%})"
         ),
-        "one step of `hcam` at position 10^3 and 10^5": f"{step_times()} ([sizes](#speed))",
+        "one step of `hcam` at position 10^3 and 10^5": f"{step_times()} ([sizes](../benchmark.md))",
     }
     return markdown_table([f"result ({LITE})", "number"], rows.items(), "ll")
-
-
-def memory_suite_text() -> str:
-    """The memory suite as a picture, and the cores that solve each task."""
-    picture = "![How far every core gets in every task, from chance to the oracle](docs/assets/memory-suite.svg)"
-    cells = memory_suite_table(with_memory_requirements(RECIPES["memory-suite"], "lite", read_runs("memory-suite")))
-    return f"{picture}\n\n{cells.answers()}"
 
 
 def beside_table() -> str:

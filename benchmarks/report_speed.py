@@ -2,8 +2,7 @@
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,6 @@ from recollect.recipes.table_of_contents import tasks
 from recollect.state import nbytes
 from report_tables import MEASURED, Row, measured_where, read, read_newest, table_with_source, with_aim
 
-SHOWN = ("splits", "poison", "future", "long", "export")
-"""Lines of the card that README shows."""
 RL = {  # file: what it is, and by how many times ours, the first, should be faster
     "rl-ours": ("Recollect, one process, LSTM 64", None),
     "rl-sample-factory": ("Sample Factory APPO, 2 workers, LSTM 64", 2.0),
@@ -88,7 +85,7 @@ def microseconds(row: Any) -> str:
 
 @cache
 def core_table() -> str:
-    """README's table of cores; state bytes follow from the config alone."""
+    """The table of cores; state bytes follow from the config alone."""
     rows = []
     for key in CORES:
         config = core_config(key, CoresBenchmark())
@@ -99,7 +96,7 @@ def core_table() -> str:
 
 
 def speed_table() -> str:
-    """README's short table."""
+    """The short table of docs/benchmark.md."""
     cores = newest_cores()
     rows = [
         (
@@ -334,16 +331,11 @@ def task_table() -> str:
     return markdown_table(heads, [(f"`{row['key']}`", *(row[part] for part in parts)) for row in tasks()])
 
 
-def card_text(names: Iterable[str] | None = None) -> str:
-    """The card of ``hcam`` as a terminal of 120 columns shows it; with ``names`` only these lines, and a count."""
+def card_text() -> str:
+    """The card of ``hcam`` as a terminal of 120 columns shows it."""
     found = next(one for one in read(MEASURED / "certificate.json")["cards"] if one["core"] == "hcam")
     facts = {key: found[key] for key in ("core", "config", "parameters", "state_bytes", "dtype", "versions", "seconds")}
-    card = Card(lines=tuple(Line(**line) for line in found["lines"]), **facts)
-    if names is None:
-        return f"```\n{card}\n```"
-    some = replace(card, lines=tuple(card[name] for name in names))
-    text = str(some).removesuffix(some.verdict())
-    return f"```\n{text}...   ({len(card.lines) - len(some.lines)} more lines)\n{card.verdict()}\n```"
+    return f"```\n{Card(lines=tuple(Line(**line) for line in found['lines']), **facts)}\n```"
 
 
 def certificate_table() -> str:

@@ -207,7 +207,8 @@ def on_page_content(html: str, **_: Any) -> str:
             return f"<code>{name}</code>"
         return f'<autoref identifier="{name}" optional><code>{name.rpartition(".")[2]}</code></autoref>'
 
-    return DRAWING.sub(lambda image: drawing(image[2], image[1]), ROLE.sub(shown, html))
+    html = re.sub(r"<th([^>]*)></th>", r"<td\1></td>", ROLE.sub(shown, html))  # a header without words is none
+    return DRAWING.sub(lambda image: drawing(image[2], image[1]), html)
 
 
 def drawing(name: str, description: str) -> str:
