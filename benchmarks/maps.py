@@ -5,8 +5,8 @@
 t-maze    the agent of ``recollect demo``, trained in a corridor of 20 steps, watched in one of 120
 catch     an agent that attends to places of the picture, with the weights that training begins with
 
-What is measured goes to ``benchmarks/results/maps.json``, pictures to ``docs/assets/``. The picture of docs/explore.md is a page
-of the first agent, in a corridor of 40 steps, taken by Chromium. ``benchmarks/report.py`` writes the tables.
+What is measured goes to ``benchmarks/results/maps.json``, pictures to ``docs/assets/``. That of docs/explore.md is a
+page of the first agent, in a corridor of 40 steps, taken by Chromium. ``benchmarks/report.py`` writes the tables.
 """
 
 import argparse

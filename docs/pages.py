@@ -29,6 +29,10 @@ ROLE = re.compile(r":(?:attr|class|data|func|meth|mod):<code>~?([\w.]+)</code>")
 DIRECTIVE = re.compile(r"<!-- recollect:(settings|differs|table) (\S+) -->")
 BLOCK = re.compile(r"<!-- recollect:(\S+):begin -->\n### (.*?)\n(.*?)<!-- recollect:\1:end -->", re.DOTALL)
 DRAWING = re.compile(r'<img alt="([^"]*)" src="[./]*assets/mechanisms/([\w-]+)\.svg"\s*/?>')
+SECTION = re.compile(
+    r'(<nav class="md-nav" data-md-level="\d+" )aria-labelledby="__nav_([\d_]+)_label"([^>]*>)'
+    r'(\s*<label class="md-nav__title"[^>]*>\s*<span class="md-nav__icon md-icon"></span>\s*)([^<]*?)(?=\s*</label>)'
+)
 REST = "*"
 
 
@@ -172,7 +176,7 @@ def table(name: str) -> str:
     title, text = found[name]
     about, _, rest = text.partition("\n\n")
     rows = sum(line.startswith("| ") for line in rest.splitlines()) - 1
-    return f"### {title}\n\n{about}\n\n{_folded(f'{rows} rows' if rows > 0 else 'Details', _deeper(rest))}"
+    return f"## {title}\n\n{about}\n\n{_folded(f'{rows} rows' if rows > 0 else 'Details', _deeper(rest))}"
 
 
 def _deeper(text: str) -> str:
@@ -209,6 +213,12 @@ def on_page_content(html: str, **_: Any) -> str:
 
     html = re.sub(r"<th([^>]*)></th>", r"<td\1></td>", ROLE.sub(shown, html))  # a header without words is none
     return DRAWING.sub(lambda image: drawing(image[2], image[1]), html)
+
+
+def on_post_page(output: str, **_: Any) -> str:
+    """Name the search dialog and the parts of the navigation, which the theme leaves unnamed."""
+    output = re.sub(r'(class="md-search"[^>]*role="dialog")', r'\1 aria-label="Search"', output)
+    return SECTION.sub(r'\1aria-label="Section \2: \5"\3\4\5', output)
 
 
 def drawing(name: str, description: str) -> str:

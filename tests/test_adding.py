@@ -260,7 +260,7 @@ def test_every_table_of_results_is_on_one_page(pages):
         f"<!-- recollect:table {pages.REST} -->", SimpleNamespace(file=SimpleNamespace(src_uri="results/beyond.md"))
     )
     for name, (title, _) in pages.tables().items():
-        assert name in shown or f"### {title}\n" in rest, name
+        assert name in shown or f"## {title}\n" in rest, name
 
 
 def test_entries_of_the_log_unfold(pages):

@@ -1,0 +1,98 @@
+"""The site as visitors see it: what axe-core finds, how long pages are, and how many clicks lead to them."""
+
+import json
+import os
+import posixpath
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from browser import CHROMIUM, Browser
+
+ROOT = Path(__file__).parents[2]
+AXE = Path(os.environ.get("AXE_CORE", ROOT / ".venv/node_modules/axe-core/axe.min.js"))
+PAGES = ("", "cores/hcam", "results", "results/htm", "explore", "memory-suite")
+SCREEN, MOST_SCREENS = 900, 12
+
+pytestmark = [pytest.mark.long, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    pytest.importorskip("mkdocs")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "-d", str(folder)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "NO_MKDOCS_2_WARNING": "1"}
+    subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def browser():
+    opened = Browser()
+    yield opened
+    opened.close()
+
+
+def visit(browser, site, page, width, theme):
+    """Opens a page in a theme that no earlier page has chosen."""
+    browser.window(width, SCREEN, theme=theme)
+    browser.open(site / page / "index.html", wait=False)
+    wait_for(browser, "document.readyState === 'complete' && location.protocol === 'file:'")
+    browser.run("localStorage.clear()")
+    browser.call("Page.reload")
+    time.sleep(0.3)
+    wait_for(browser, "document.readyState === 'complete'")
+    scheme = {"light": "default", "dark": "slate"}[theme]
+    wait_for(browser, f"document.body.dataset.mdColorScheme === '{scheme}'")
+
+
+def wait_for(browser, condition):
+    end = time.monotonic() + 60
+    while not browser.run(condition):
+        assert time.monotonic() < end, condition
+        time.sleep(0.05)
+
+
+def pages(site):
+    return {
+        "" if path.parent == site else path.parent.relative_to(site).as_posix() for path in site.rglob("index.html")
+    }
+
+
+@pytest.mark.skipif(not AXE.is_file(), reason="no axe-core: npm install --prefix .venv axe-core")
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1440, 400])
+def test_axe_finds_nothing(browser, site, width, theme):
+    found = {}
+    for page in PAGES:
+        visit(browser, site, page, width, theme)
+        browser.run(AXE.read_text() + ";1")
+        told = json.loads(browser.run("axe.run(document).then(found => JSON.stringify(found.violations))"))
+        found |= {(page, one["id"]): [node["html"][:200] for node in one["nodes"]][:3] for one in told}
+    assert found == {}
+
+
+def test_pages_are_short_but_the_reference(browser, site):
+    long = {}
+    for page in pages(site):
+        if not page.startswith("reference"):
+            visit(browser, site, page, 1440, "light")
+            screens = browser.run("document.documentElement.scrollHeight") / SCREEN
+            long |= {page: screens} if screens > MOST_SCREENS else {}
+    assert long == {}
+
+
+def test_two_clicks_lead_everywhere(site):
+    known = pages(site)
+
+    def linked(page):
+        links = re.findall(r'href="([^"#:]+)"', (site / page / "index.html").read_text())
+        there = {posixpath.normpath(posixpath.join(page, link)) for link in links}
+        return known & {"" if place == "." else place for place in there}
+
+    first = linked("")
+    assert known <= first.union(*map(linked, first))
