@@ -1,10 +1,11 @@
-"""A trained agent leaves home: trained on an own environment class, loaded where that class does not exist."""
+"""A trained agent leaves home: trained on an own environment class, loaded and exported where that does not exist."""
 
 import os
 import re
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -34,9 +35,25 @@ again = recollect.load("folder")
 assert all((a == b).all() for a, b in zip(again.state_dict().values(), agent.state_dict().values()))
 """
 
+EXPORTED = """
+import sys
+sys.modules["recollect"] = None  # an import of it fails
+sys.path.insert(0, ".")
+import numpy as np
+from client import Model
 
-def run(command, folder):
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
+random, rows, length = np.random.default_rng(1), 64, 5
+side, model = random.integers(2, size=rows), Model(".", rows)
+for step in range(length):
+    cue = 1 + side if step == 0 else np.zeros(rows, np.int64)
+    seen = {"observation.cue": cue, "observation.place": np.full((rows, 1), step / length, np.float32)}
+    action = model.step([step == 0] * rows, **seen)["action"]
+print((action == side).mean())
+"""
+
+
+def run(command, folder, path=str(ROOT / "src")):
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     done = subprocess.run(command, cwd=folder, env=environment, text=True, capture_output=True, timeout=900)
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     return done.stdout
@@ -56,4 +73,9 @@ def test_an_agent_is_used_where_its_world_does_not_exist(tmp_path):
     shutil.move(home / "run", elsewhere / "moved")
     shutil.rmtree(home)
     found = float(run([sys.executable, "-c", ROBOT], elsewhere))
+    format = "onnx" if all(find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime")) else "pt2"
+    export = ["export", "moved", "--best", "--format", format, "--to", "out"]
+    assert "agree with the model" in run([sys.executable, "-m", "recollect", *export], elsewhere)
+    assert "200 steps" in run([sys.executable, "client.py"], elsewhere / "out", path="")
+    assert float(run([sys.executable, "-c", EXPORTED], elsewhere / "out", path="")) == found
     assert score > 0.9 and found == pytest.approx(score, abs=0.1), "the corridor is learned, and played elsewhere"

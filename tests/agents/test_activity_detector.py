@@ -1,6 +1,10 @@
+import json
+import shutil
+
 import pytest
 import torch
 
+import recollect
 from recollect.agents import ActivityDetector, ActivityDetectorConfig
 from recollect.agents.video_backbones import load_pretrained, pool, pool_shape
 from recollect.cores import CORES
@@ -104,6 +108,36 @@ def test_models_of_transformers_frame_by_frame_and_a_segment_at_a_time(tmp_path)
         build(backbone="vivit")
     tuned = build("ttm", backbone="image", model=str(tmp_path / "image"), frozen=False)
     assert all(weight.requires_grad for weight in tuned.backbone.parameters())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["image", "vivit"])
+def test_a_folder_needs_the_pretrained_model_no_longer(kind, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    if kind == "image":
+        known = transformers.ViTModel(transformers.ViTConfig(image_size=16, patch_size=4, **sizes))
+    else:
+        known = transformers.VivitModel(
+            transformers.VivitConfig(image_size=16, num_frames=4, tubelet_size=[2, 4, 4], **sizes)
+        )
+    known.save_pretrained(tmp_path / "known")
+    model = build("ttm", backbone=kind, model=str(tmp_path / "known")).eval()
+    model.save(tmp_path / "model")
+    shutil.rmtree(tmp_path / "known")
+    again, (frames, is_first) = recollect.load(tmp_path / "model"), video()
+    assert again.backbone.colours == model.backbone.colours
+    want, got = (each(frames, each.initial_state(2), torch.zeros_like(is_first))[0] for each in (model, again))
+    assert torch.equal(want, got)
+    about = json.loads((tmp_path / "model" / "spec.json").read_text())
+    about["sizes"]["pretrained"]["settings"]["model_type"] = "vit-9"
+    (tmp_path / "model" / "spec.json").write_text(json.dumps(about))
+    with pytest.raises(ValueError, match=r"pretrained: transformers has no such model .*vit-9"):
+        recollect.load(tmp_path / "model")
+    del about["sizes"]["pretrained"]  # of an earlier version
+    (tmp_path / "model" / "spec.json").write_text(json.dumps(about))
+    with pytest.raises(ValueError, match=r"model='.*known' cannot be loaded .*: give a folder or a name of the Hub"):
+        recollect.load(tmp_path / "model")
 
 
 @pytest.mark.long

@@ -96,7 +96,10 @@ def test_a_live_page_without_its_runtime(run, tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("missing", "world", "message"),
-    [("onnx", None, "pip install onnx"), ("", CatchConfig(), "only worlds with a JavaScript port")],
+    [
+        ("onnx", None, r"pip install 'recollect-torch\[export\]'"),
+        ("", CatchConfig(), "only worlds with a JavaScript port"),
+    ],
 )
 def test_what_cannot_be_live_is_said_before_anything_is_fetched_or_recorded(
     run, tmp_path, monkeypatch, missing, world, message

@@ -24,7 +24,15 @@ from recollect.agents.config import ActivityDetectorConfig
 from recollect.agents.registry import REGISTRY
 from recollect.agents.saved_model import SavedModel
 from recollect.agents.streams import ModelStream
-from recollect.agents.video_backbones import Backbone, Patches, initial_positions, load_pretrained, pool, pool_shape
+from recollect.agents.video_backbones import (
+    Backbone,
+    Patches,
+    build_pretrained,
+    initial_positions,
+    load_pretrained,
+    pool,
+    pool_shape,
+)
 from recollect.config import from_json, to_json
 from recollect.cores.arrays import First, Numbers, to_array, to_first, to_tensor
 from recollect.cores.config import CoreConfig
@@ -45,6 +53,7 @@ class ActivityDetector(SavedModel):
         class_names: tuple[str, ...],
         frame_shape: tuple[int, int, int] | None,
         feature_dim: int | None,
+        pretrained: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
         if (frame_shape is None) == (feature_dim is None):
@@ -57,6 +66,8 @@ class ActivityDetector(SavedModel):
                 Patches(config.size, config.patch, config.width)
                 if config.backbone == "patches"
                 else load_pretrained(config.backbone, config.model, config.frozen)
+                if pretrained is None
+                else build_pretrained(config.backbone, pretrained, config.frozen)
             )
         self.core = core.build(config.width)
         self.reads_tokens = len(self.core.input_shape) == 2
@@ -171,6 +182,7 @@ class ActivityDetector(SavedModel):
             "class_names": self.class_names,
             "frame_shape": self.frame_shape,
             "feature_dim": self.feature_dim,
+            "pretrained": None if self.backbone is None else self.backbone.describe(),
         }
 
     @classmethod
@@ -183,6 +195,7 @@ class ActivityDetector(SavedModel):
             class_names=tuple(description["class_names"]),
             frame_shape=None if shape is None else tuple(shape),
             feature_dim=description["feature_dim"],
+            pretrained=description.get("pretrained"),  # older folders name its folder alone
         )
 
 

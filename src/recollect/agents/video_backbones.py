@@ -8,8 +8,10 @@ Tokens of a step form a grid [times, rows, columns] and are averaged to as many 
 that ViViT's 16 x 14 x 14 become 16 x 1 x 1, "spatial average pooling per frame" (Ryoo et al. 2023, section 3.1.2).
 """
 
+import json
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,10 @@ class Backbone(nn.Module, ABC):
     grid: Grid  # shape of its tokens
     dim: int  # width of a token
     frames_per_step: int = 1  # number of frames in one step of the core
+
+    def describe(self) -> dict[str, Any] | None:
+        """Return what :func:`build_pretrained` needs, as JSON data; None for a backbone that its config describes."""
+        return None
 
     @abstractmethod
     def forward(self, frames: Tensor) -> Tensor:
@@ -60,7 +66,19 @@ class Patches(Backbone):
         return F.gelu(self.neighbours(seen) + seen).flatten(2).mT
 
 
-class ImageModel(Backbone):
+class PretrainedBackbone(Backbone):
+    """Base of backbones around a model of transformers."""
+
+    model: Any
+    colours: Colours
+
+    def describe(self) -> dict[str, Any]:
+        """See :meth:`Backbone.describe`."""
+        settings = json.loads(self.model.config.to_json_string(use_diff=False))
+        return {"settings": settings, "dtype": str(self.model.dtype).removeprefix("torch."), "colours": self.colours}
+
+
+class ImageModel(PretrainedBackbone):
     """Image model of transformers, applied frame by frame.
 
     Args:
@@ -92,7 +110,7 @@ class ImageModel(Backbone):
         return found[:, found.shape[1] - side * side :]
 
 
-class ViViT(Backbone):
+class ViViT(PretrainedBackbone):
     """ViViT, which reads a segment of frames at once.
 
     Args:
@@ -130,12 +148,7 @@ def load_pretrained(kind: str, name: str, frozen: bool) -> Backbone:
         ValueError: transformers is missing, or there is no such model.
     """
     require(bool(name), "model", name, "name a folder, or a model of the Hub such as facebook/dinov2-small")
-    try:
-        import transformers
-    except ImportError as error:
-        raise ValueError(
-            f"backbone={kind!r} needs the package transformers: run pip install 'transformers>=5,<6'"
-        ) from error
+    transformers = _transformers(kind)
     from transformers.image_processing_base import ImageProcessingMixin
 
     here = Path(name).is_dir()
@@ -152,6 +165,34 @@ def load_pretrained(kind: str, name: str, frozen: bool) -> Backbone:
     half = [0.5] * 3
     colours = tuple(known.get("image_mean") or half), tuple(known.get("image_std") or half)
     return ViViT(model, frozen, colours) if kind == "vivit" else ImageModel(model, frozen, colours)
+
+
+def build_pretrained(kind: str, described: Mapping[str, Any], frozen: bool) -> Backbone:
+    """Return a backbone that :meth:`Backbone.describe` described, with new weights and without its folder.
+
+    Raises:
+        ValueError: transformers is missing, or has no such model.
+    """
+    transformers = _transformers(kind)
+    settings, (mean, std) = dict(described["settings"]), described["colours"]
+    try:
+        config = transformers.AutoConfig.for_model(settings.pop("model_type", ""), **settings)
+        model = (transformers.VivitModel if kind == "vivit" else transformers.AutoModel.from_config)(config)
+    except (ValueError, KeyError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ValueError(f"pretrained: transformers has no such model ({reason}): install a newer one") from error
+    colours, dtype = (tuple(mean), tuple(std)), getattr(torch, described["dtype"])
+    return (ViViT if kind == "vivit" else ImageModel)(model.to(dtype), frozen, colours)
+
+
+def _transformers(kind: str) -> Any:
+    try:
+        import transformers
+    except ImportError as error:
+        raise ValueError(
+            f"backbone={kind!r} needs the package transformers: run pip install 'transformers>=5,<6'"
+        ) from error
+    return transformers
 
 
 def resize(frames: Tensor, size: int) -> Tensor:

@@ -29,7 +29,7 @@ def require_format(format: str) -> None:
     require(format in FORMATS, "format", format, f"choose one of {', '.join(FORMATS)}")
     absent = [name for name in ONNX_PACKAGES if find_spec(name) is None] if format == "onnx" else []
     if absent:
-        raise ValueError(f"format='onnx' needs {' and '.join(absent)}: pip install {' '.join(absent)}")
+        raise ValueError(f"format='onnx' needs {' and '.join(absent)}: pip install 'recollect-torch[export]'")
 
 
 def trace(step: ModelStep) -> ExportedProgram:
