@@ -114,14 +114,14 @@ def open_onnx(model: bytes, step: ModelStep) -> Run:
     Raises ``ValueError`` where onnxruntime has no kernel for an operation or a type of number.
     """
     import onnxruntime
-    from onnxruntime.capi.onnxruntime_pybind11_state import InvalidGraph, NotImplemented
+    from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidGraph, NotImplemented
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = torch.get_num_threads()
     try:
         session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    except (InvalidGraph, NotImplemented) as error:
+    except (Fail, InvalidGraph, NotImplemented) as error:
         raise ValueError(f"onnxruntime cannot run the program: {error}") from None
     names = [port.name for port in step.inputs]
     return lambda arrays: cast(Sequence[np.ndarray], session.run(None, dict(zip(names, arrays, strict=True))))

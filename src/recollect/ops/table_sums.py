@@ -13,11 +13,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from recollect.ops.torch_internals import learns_on_cpu
+from recollect.ops.torch_internals import is_traced, learns_on_cpu
 
 
 def plain_table_sums(index: Tensor, table: Tensor) -> Tensor:
     """Sum rows: int ``[r, k]``, ``[v, d] -> [r, d]``."""
+    if is_traced():
+        index = index.long()  # ONNX's form of the operation joins it with int64 numbers
     return F.embedding_bag(index, table, mode="sum")
 
 
