@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-import recollect
 import source_tree  # noqa: F401
+from recollect import load
 from recollect.interpret.episodes import LiveEpisode, record_episode
 from recollect.interpret.record import memory_heads
 from recollect.runs.provenance import environment
@@ -51,7 +51,7 @@ DARK = Theme("#0d1117", "#f0f6fc", "#a3adb8", "#262c34", (88, 166, 255), "#3fb95
 
 def main() -> None:
     """Play, count, draw."""
-    agent = recollect.load(MODEL)
+    agent = load(MODEL)
     world = TMazeConfig(length=LENGTH)
     pairs = [
         (record, record.without_memory(0))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+import source_tree  # noqa: F401
 from recollect.comparison.table_pictures import Cell, HeatMap, heat_map_svg
 from recollect.cores import CORES
 from recollect.files import write_atomically
