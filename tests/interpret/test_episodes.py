@@ -68,7 +68,9 @@ def test_recording_changes_no_bit(key):
         assert np.array_equal(ours, plain)
     assert record.info.core == key
     assert len(record.frames) == record.num_steps == len(record.observations["observation"])
-    assert (record.temporal is not None) == (key in STEPWISE or key in ("tlb", "spatio-temporal", "timesformer"))
+    assert (record.temporal is not None) == (
+        key in STEPWISE or key in ("tlb", "spatio-temporal", "timesformer", "hybrid")
+    )
     assert record.temporal is not None or record.info.notes  # says plainly that there is nothing to show
     assert bool(record.slots) == (key in ("tlb", "ttm")) or record.slots
 
