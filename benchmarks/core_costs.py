@@ -10,9 +10,6 @@ Writes benchmarks/results/core-costs.json.
 """
 
 import json
-import statistics
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,23 +17,13 @@ import torch
 
 import source_tree  # noqa: F401
 from recollect.benchmark.machine import describe
+from recollect.benchmark.timing import processor_seconds
 from recollect.cores import GENERAL_CORES
 from recollect.recipes.equal_sizes import equal_core
 from recollect.state import nbytes
 
 TARGET = Path(__file__).parent / "results/core-costs.json"
 WIDTH, ROWS, STEPS, STREAMED = 64, 8, 80, 100
-
-
-def microseconds(call: Callable[[], object], repeats: int) -> float:
-    """Return the median processor time of a call."""
-    call()
-    found = []
-    for _ in range(repeats):
-        started = time.process_time()
-        call()
-        found.append(time.process_time() - started)
-    return 1e6 * statistics.median(found)
 
 
 def measure(key: str) -> dict[str, Any]:
@@ -46,11 +33,11 @@ def measure(key: str) -> dict[str, Any]:
     tokens = torch.Size(core.input_shape)
     inputs, first = torch.randn(ROWS, STEPS, *tokens), torch.rand(ROWS, STEPS) < 0.02
     state = core.initial_state(ROWS)
-    train = microseconds(lambda: core(inputs, state, first)[0].square().mean().backward(), 5)
+    train = 1e6 * processor_seconds(lambda: core(inputs, state, first)[0].square().mean().backward(), 5)
     stream, step = core.eval().stream(1), inputs[:1, 0]
     return {
         "train": train / (ROWS * STEPS),
-        "stream": microseconds(lambda: [stream.step(step) for _ in range(STREAMED)], 5) / STREAMED,
+        "stream": 1e6 * processor_seconds(lambda: [stream.step(step) for _ in range(STREAMED)], 5) / STREAMED,
         "bytes": nbytes(core.initial_state(1)),
         "parameters": sum(weight.numel() for weight in core.parameters()),
     }

@@ -14,8 +14,6 @@ Writes benchmarks/results/linear.json.
 import argparse
 import itertools
 import json
-import statistics
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ from torch import nn
 
 import source_tree  # noqa: F401
 from recollect.benchmark.machine import describe
+from recollect.benchmark.timing import processor_seconds
 from recollect.cores import CORES
 from recollect.ops import diagonal_scan, matrix_scan
 from recollect.state import nbytes
@@ -33,17 +32,6 @@ from recollect.state import nbytes
 KEYS = ("min-gru", "rg-lru", "mamba2", "mlstm", "gated-deltanet", "rwkv7")
 TARGET = Path(__file__).parent / "results/linear.json"
 DIM, HEADS, STEPS = 128, 4, 2048
-
-
-def seconds(call: Callable[[], object], repeats: int) -> float:
-    """Return the median processor time of a call."""
-    call()
-    found = []
-    for _ in range(repeats):
-        started = time.process_time()
-        call()
-        found.append(time.process_time() - started)
-    return statistics.median(found)
 
 
 def training(core: Any, rows: int, steps: int) -> Callable[[], object]:
@@ -63,10 +51,10 @@ def chunked(key: str, steps: int) -> dict[str, float]:
     """Time training in the chunked form and as the loop over steps, with the layers' other work the same."""
     core = CORES[key](dim=DIM).build(DIM)
     call = training(core, 1, steps)
-    ours = seconds(call, 3)
+    ours = processor_seconds(call, 3)
     traced = [mock.patch.object(module, "is_traced", lambda: True) for module in (diagonal_scan, matrix_scan)]
     with traced[0], traced[1]:
-        loop = seconds(call, 1)
+        loop = processor_seconds(call, 1)
     return {"milliseconds": 1e3 * ours, "loop_milliseconds": 1e3 * loop, "ratio": loop / ours}
 
 
@@ -77,7 +65,9 @@ def length(key: str, longest: int) -> dict[str, float]:
     for steps in (1_000, longest):
         inputs, first = torch.randn(1, steps, 64), torch.zeros(1, steps, dtype=torch.bool)
         with torch.no_grad():
-            call = seconds(lambda x=inputs, f=first: core(x, core.initial_state(1), f), 3 if steps > 1000 else 15)
+            call = processor_seconds(
+                lambda x=inputs, f=first: core(x, core.initial_state(1), f), 3 if steps > 1000 else 15
+            )
         found[f"{steps} steps, microseconds a step"] = 1e6 * call / steps
     short, long = found.values()
     return {**found, "ratio": long / short}
@@ -90,8 +80,8 @@ def peers(key: str, steps: int) -> dict[str, float]:
     core = CORES[key](dim=DIM, num_layers=1, num_heads=HEADS, hidden_dim=0).build(DIM)
     theirs, inputs = peer_layer(key, core.config), torch.randn(4, steps, DIM)
     first, state = torch.zeros(4, steps, dtype=torch.bool), core.initial_state(4)
-    ours = seconds(lambda: core(inputs, state, first)[0].square().mean().backward(), 5)
-    other = seconds(lambda: theirs(inputs).square().mean().backward(), 5)
+    ours = processor_seconds(lambda: core(inputs, state, first)[0].square().mean().backward(), 5)
+    other = processor_seconds(lambda: theirs(inputs).square().mean().backward(), 5)
     return {"milliseconds": 1e3 * ours, "peer_milliseconds": 1e3 * other, "ratio": other / ours}
 
 
@@ -106,7 +96,7 @@ def stream(key: str, steps: int) -> dict[str, float]:
         own = module.stream(1)
         return lambda: [own.step(step) for _ in range(steps)]
 
-    ours, other = (1e6 * seconds(walk(module), 5) / steps for module in (core, gru))
+    ours, other = (1e6 * processor_seconds(walk(module), 5) / steps for module in (core, gru))
     return {"microseconds": ours, "gru_microseconds": other, "gru_dim": gru.config.dim, "bytes": bytes_of_state,
             "ratio": ours / other}  # fmt: skip
 

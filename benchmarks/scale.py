@@ -21,6 +21,7 @@ import torch
 import source_tree  # noqa: F401
 from recollect import learners
 from recollect.benchmark.machine import describe
+from recollect.benchmark.timing import processor_seconds
 from recollect.cores import CORES
 from recollect.state import leaves
 from recollect.tasks import TMazeConfig
@@ -34,17 +35,6 @@ BEGIN, END = "<!-- table of benchmarks/scale.py -->\n", "<!-- end -->"
 ACTORS, LEARNERS, WAITING = 1000, 8, 64
 HCAM = CORES["hcam"](dim=64, num_layers=1, num_heads=2, memory_len=16, chunk_len=8, num_chunks=8, top_k=2)
 CONFIG = ImpalaConfig(world=TMazeConfig(length=20), core=HCAM, batch_size=32, unroll=32)
-
-
-def processor_seconds(call: Any, repeats: int) -> float:
-    """Return the median processor seconds of a call."""
-    call()
-    times = []
-    for _ in range(repeats):
-        began = time.process_time()
-        call()
-        times.append(time.process_time() - began)
-    return median(times)
 
 
 def rollout_bytes(rollout: Rollout) -> tuple[int, int]:

@@ -79,6 +79,17 @@ def measure(
     return interleave({"": function}, repeats, min_seconds=min_seconds, max_seconds=max_seconds)[""]
 
 
+def processor_seconds(call: Callable[[], object], repeats: int) -> float:
+    """Return the median processor time of a call, in seconds: other programs on the machine change it little."""
+    call()
+    found = []
+    for _ in range(repeats):
+        started = time.process_time()
+        call()
+        found.append(time.process_time() - started)
+    return statistics.median(found)
+
+
 def ratio(slow: Timing, fast: Timing) -> tuple[float, float, float]:
     """Return the speed-up of ``fast``: the median of the rounds' ratios, the smallest and the largest."""
     ratios = [a / b for a, b in zip(slow.seconds, fast.seconds, strict=True)]
