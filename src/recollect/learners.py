@@ -17,6 +17,7 @@ Source: Li et al. (2020), PyTorch distributed: experiences on accelerating data 
 
 from __future__ import annotations
 
+import importlib
 import os
 import pickle
 import signal
@@ -198,6 +199,9 @@ def join() -> Iterator[Learners]:
     before = signal.signal(signal.SIGTERM, lambda *_: None)
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
+    # Its functions have the group as default argument. Imported later they would keep the group and its threads alive
+    # after destroy_process_group, and a thread that outlives the interpreter aborts the process.
+    importlib.import_module("torch.distributed.nn.functional")
     torch.distributed.init_process_group("gloo", timeout=TIMEOUT)
     with _presence(Learners(process_rank(), process_count())):
         yield _present

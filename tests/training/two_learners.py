@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 from small_worlds import CueConfig
@@ -171,10 +172,18 @@ def break_teacher(aids):
     return aids
 
 
+def thread_names():
+    """Return the names of the threads of this process; none where there is no /proc."""
+    return [file.read_text().strip() for file in Path("/proc/self/task").glob("*/comm")]
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     if sys.argv[1] == "checks":
         checks()
     else:
         FAULTS[sys.argv[1]]()
-        sys.exit(main(sys.argv[2:]))
+        status = main(sys.argv[2:])
+        if not status and (left := [name for name in thread_names() if "gloo" in name]):
+            print("error: threads that outlive their group can abort the process:", *left, file=sys.stderr)
+        sys.exit(status)
