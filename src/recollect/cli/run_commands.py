@@ -23,6 +23,11 @@ class Evaluate:
     """Number of rows of a stream task, or of episodes in a world; 512 rows or 128 episodes when None."""
     policy: Literal["run", "greedy", "sampled"] = "run"
     """Actions in a world: as in the run's own evaluations, the most likely, or sampled from the policy."""
+    report: Path | None = None
+    """Folder for report.json and confusion.png: precision, recall and F1 of every class, or the errors of every value;
+    the table is printed."""
+    predictions: Path | None = None
+    """FILE.csv or FILE.parquet for every answer beside the right one, one line for each scored step."""
     video: Path | None = None
     """Folder for a video (MP4 and GIF) of four episodes; None records no video."""
     record: str | None = None
@@ -57,6 +62,7 @@ class Evaluate:
             print_json(found.to_json(), indent=None)
         else:
             console.print(f"{self.directory}: {found.describe()}", soft_wrap=True, markup=False)
+        self._write_answers(found, console)
         if self.video is not None:
             existing = set(self.video.glob("*"))
             with interrupts.stop_on_signal(), progress.ProgressDisplay(Console(stderr=True)):
@@ -77,10 +83,32 @@ class Evaluate:
                 _report_replaced(Path(self.record), "file (--record)")
         return 0
 
+    def _write_answers(self, found: Any, console: Console) -> None:
+        """Write the report and the table of predictions."""
+        if self.report is not None:
+            from recollect.evaluation.class_report import make_report, write_report
+
+            report = make_report(found.predictions)
+            if not self.json:
+                console.print(table("", report.printed_rows(), figures=True))
+            print_status(f"report: {', '.join(map(str, write_report(report, self.report)))}")
+        if self.predictions is not None:
+            from recollect.evaluation.predictions import write_predictions
+
+            print_status(f"predictions: {write_predictions(found.predictions, self.predictions)}")
+
     def _require_supported(self) -> None:
         """Raise for options that this run does not support before it is scored, which may take minutes."""
-        from recollect.training.saved_run import require_filmable, require_recordable, require_world
+        from recollect.training.saved_run import (
+            require_answers,
+            require_filmable,
+            require_recordable,
+            require_world,
+        )
 
+        for option, where in (("report", self.report), ("predictions", self.predictions)):
+            if where is not None:
+                require_answers(self.directory, option, where, trust=self.trust)
         require_recordable(self.directory, self.record, noise=self.noise, trust=self.trust)
         if self.video is not None:
             require_filmable(self.directory, self.video, trust=self.trust)

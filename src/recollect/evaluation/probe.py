@@ -17,6 +17,7 @@ from torch import Tensor
 
 from recollect.config import require
 from recollect.evaluation.confidence_interval import confidence_interval
+from recollect.evaluation.predictions import PredictionLog
 from recollect.evaluation.sequences import Evaluation
 from recollect.layers.positions import patches
 from recollect.runs.errors import NonFiniteError
@@ -73,6 +74,8 @@ def linear_probe(
     asked = [1] * len(right)
     low, high = confidence_interval(right, torch.ones(len(right)).numpy())
     share = float(right.mean())
+    log = PredictionLog()
+    log.add(logits[:, None], answers[:, None], torch.ones(len(answers), 1, dtype=torch.bool))
     return Evaluation(
         score=share,
         low=low,
@@ -82,6 +85,7 @@ def linear_probe(
         chance=task.spec.chance,
         correct=right.tolist(),
         asked=asked,
+        predictions=log.finish(*task.name_rows(len(answers)), task.model_names()),
     )
 
 

@@ -6,7 +6,7 @@ Rows are the independent units: the interval is the percentile bootstrap over ro
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from recollect.agents.normalization import Standardization
 from recollect.agents.sequence_model import SequenceModel
 from recollect.config import require
 from recollect.evaluation.confidence_interval import confidence_interval
+from recollect.evaluation.predictions import PredictionLog, Predictions
 from recollect.evaluation.score import Score
 from recollect.objectives.answers import answer_loss, answer_score
 from recollect.runs.progress import ProgressReporter
@@ -36,6 +37,8 @@ class Evaluation(Score):
     """Right answers in each row, or the sum of its scores (objectives/answers.py)."""
     asked: list[int]
     """Questions in each row."""
+    predictions: Predictions | None = field(default=None, compare=False, repr=False)
+    """Every answer beside the right one; None where they were not kept."""
 
     def metrics(self) -> dict[str, float]:
         """Return the numbers of a row of metrics.csv."""
@@ -111,7 +114,7 @@ def score_answers(
     require(num_rows >= 1, "num_rows", num_rows, "evaluate on at least one row")
     device = next(model.parameters()).device
     generator = torch.Generator().manual_seed(seed)
-    right, asked, losses, values = [], [], [], False
+    right, asked, losses, values, log = [], [], [], False, PredictionLog()
     compared = _TargetScale(model, task)
     count = ProgressReporter(num_rows, "rows")
     with eval_mode(model):
@@ -120,6 +123,7 @@ def score_answers(
             batch = drawn.to(device)
             with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
                 logits = answer(batch)
+            log.add(compared.in_units(logits.float()), batch.targets, batch.score_mask)
             logits, targets = compared(logits.float(), batch.targets)
             right.append(answer_score(logits, targets, batch.score_mask).double().sum(1))
             asked.append(batch.score_mask.sum(1))
@@ -137,6 +141,7 @@ def score_answers(
         chance=task.spec.chance,
         correct=(n_right if values else n_right.astype(int)).tolist(),
         asked=n_asked.tolist(),
+        predictions=log.finish(*task.name_rows(len(n_asked)), task.model_names()),
     )
 
 
@@ -150,6 +155,10 @@ class _TargetScale:
         self.own: Standardization | None = getattr(model, "target_norm", None)
         scale = task.spec.target_scale
         self.task = None if scale is None else Standardization(scale).to(next(model.parameters()).device)
+
+    def in_units(self, answers: Tensor) -> Tensor:
+        """Return answers in the units of the data."""
+        return answers if self.own is None else self.own.invert(answers)
 
     def __call__(self, answers: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         if self.own is None and self.task is None:

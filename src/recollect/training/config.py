@@ -175,6 +175,11 @@ class TrainerConfig(CheckedConfig, ABC):
         bfloat16: bool
 
     @property
+    def has_predictions(self) -> bool:
+        """Whether evaluations keep answers beside the right ones: :attr:`Evaluation.predictions`."""
+        return False
+
+    @property
     def teacher_description(self) -> str | None:
         """Teacher of the run as tables name it; None without one."""
         return None
@@ -285,6 +290,11 @@ class StreamConfig(TrainerConfig):
     def __post_init__(self) -> None:
         require(self.batch_size >= 1, "batch_size", self.batch_size, "train at least one row")
         require(self.evaluation_rows >= 1, "evaluation_rows", self.evaluation_rows, "evaluate at least one row")
+
+    @property
+    def has_predictions(self) -> bool:
+        """Answers of asked steps."""
+        return True
 
     @property
     def title(self) -> str:

@@ -15,10 +15,11 @@ from recollect.agents.saved_model import SPEC, is_model_folder, load_folder, loa
 from recollect.config import from_json, require
 from recollect.evaluation.agent_videos import Video, load_imageio, load_pillow
 from recollect.evaluation.agents import AgentEvaluation
+from recollect.evaluation.predictions import require_writable
 from recollect.evaluation.recordings import Recording, require_target, write_recording
 from recollect.evaluation.score import Score
 from recollect.files import path_errors, read_json, require_json_type
-from recollect.machine import describe_out_of_memory
+from recollect.machine import describe_out_of_memory, require_matplotlib
 from recollect.runs import checkpoints
 from recollect.runs.checkpoints import Checkpoint
 from recollect.runs.errors import StepError
@@ -156,6 +157,31 @@ def require_world(directory: str | PathLike[str], ability: str, *, trust: bool =
     if not config.has_films:
         raise ValueError(f"{directory} was trained on rows of a stream task: only runs in a world {ability}")
     return config
+
+
+def require_answers(directory: str | PathLike[str], option: str, where: Path, *, trust: bool = False) -> None:
+    """Check that a run has answers to report, and that they can be written; call it before the run is scored.
+
+    Args:
+        directory: of the run.
+        option: ``report`` or ``predictions``.
+        where: folder or file to write.
+        trust: as in :func:`load_config`.
+
+    Raises:
+        ValueError: not a run, a run that acts in a world or detects activities, a package is missing, or the place
+            cannot be written.
+    """
+    config = load_config(directory, trust=trust)
+    if not config.has_predictions:
+        raise ValueError(
+            f"{option}={str(where)!r}: {directory} ({config.title}) has no single right answer at a step: this is for "
+            "rows of a stream task and for cloned recordings; --record writes the steps of an agent"
+        )
+    if option == "predictions":
+        require_writable(where)
+    else:
+        require_matplotlib()
 
 
 def require_filmable(

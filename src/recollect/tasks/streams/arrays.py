@@ -21,7 +21,7 @@ File formats: tables.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -112,6 +112,12 @@ class Arrays(DatasetTask):
         padding = torch.arange(data.asked.shape[1]) >= data.lengths[rows, None]
         return single_episode_batch(data.inputs[rows], data.targets[rows], data.asked[rows], padding=padding)
 
+    def name_rows(self, count: int) -> tuple[str, Sequence[Any]]:
+        """Return the names of the sequences in a table, or else the numbers of the rows in the file."""
+        heading, numbers = super().name_rows(count)
+        names = self._data.row_names
+        return (self.sequence, [names[number] for number in numbers]) if names else (heading, numbers)
+
     def part_rows(self) -> torch.Tensor:
         """Return the numbers of this part's rows."""
         rows = self._data.parts[self.part]
@@ -146,6 +152,7 @@ class Data:
     target_scale: Scale | None = None
     input_names: tuple[str, ...] = ()
     output_names: tuple[str, ...] = ()
+    row_names: tuple[Any, ...] = ()  # of the n rows; empty where they have none
 
 
 @lru_cache(maxsize=4)
@@ -187,6 +194,7 @@ def _load(task: Arrays, changed: float) -> Data:
     common |= {"lengths": torch.from_numpy(rows.lengths.astype(np.int64)), "vocabulary": vocabulary}
     common |= {"input_scale": input_scale, "target_scale": scale, "input_names": rows.input_names}
     common |= {"output_names": rows.input_names if goal == "next-step" else rows.target_names}
+    common |= {"row_names": rows.row_names}
     if are_numbers:
         values = np.where(asked[..., None], answers, 0.0 if scale is None else scale.mean)
         values = values.astype(np.float32 if scale is None else np.float64)

@@ -10,7 +10,7 @@ step each answer depends.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Self
 
@@ -141,6 +141,10 @@ class StreamTask(CheckedConfig, ABC):
         for start in range(0, num_rows, batch_size):
             yield self.sample(min(batch_size, num_rows - start), generator)
 
+    def name_rows(self, count: int) -> tuple[str, Sequence[Any]]:
+        """Return the heading and the names of the first ``count`` rows of :meth:`batches`, for tables of answers."""
+        return "row", range(count)
+
     def scored_on(self, *, final: bool) -> Self:
         """Return the task that scores a model: itself, where rows are always fresh.
 
@@ -175,6 +179,10 @@ class DatasetTask(StreamTask):
         """Yield every row of this part once, at most ``num_rows``."""
         for rows in self.part_rows()[:num_rows].split(batch_size):
             yield self.make_batch(rows)
+
+    def name_rows(self, count: int) -> tuple[str, Sequence[Any]]:
+        """Return the numbers of the rows in the data."""
+        return "row", self.part_rows()[:count].tolist()
 
     def scored_on(self, *, final: bool) -> Self:
         """Return the validation part, or the test part for a finished run."""

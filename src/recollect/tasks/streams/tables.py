@@ -50,6 +50,7 @@ class Rows(NamedTuple):
     asked: np.ndarray | None  # bool [n, t]: steps at which an answer is wanted; None means all
     input_names: tuple[str, ...] = ()  # columns of the d inputs; empty where they have no names
     target_names: tuple[str, ...] = ()  # column of the target, if it is one number
+    row_names: tuple[Any, ...] = ()  # of the n rows: cells of the column ``sequence``; empty without one
 
 
 def read_rows(path: str, *, sequence: str, inputs: Sequence[str], target: str) -> Rows:
@@ -270,7 +271,7 @@ def _from_steps(table: Table, names: Sequence[str], sequence: str, target: str) 
                     "earlier in the same sequence: a sequence belongs to one part"
                 )
         split = split[[group[0] for group in lines.values()]]
-    return _rows(table, rows, answers, split)
+    return _rows(table, rows, answers, split)._replace(row_names=tuple(lines))
 
 
 def _rows(table: Table, rows: list[np.ndarray], targets: list[Any] | None, split: np.ndarray | None) -> Rows:

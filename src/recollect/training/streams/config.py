@@ -159,6 +159,11 @@ class DetectionConfig(StreamConfig):
         require(self.backbone_rate >= 0, "backbone_rate", self.backbone_rate, "give 0 or more")
 
     @property
+    def has_predictions(self) -> bool:
+        """None: a frame may have several activities, and its score is a rank."""
+        return False
+
+    @property
     def training_aids(self) -> tuple[str, ...]:
         """Those of the core."""
         return self.core.training_aids
