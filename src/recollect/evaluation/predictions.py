@@ -1,6 +1,6 @@
 """Every answer of an evaluation beside the right one, as a table: CSV or Parquet.
 
-    row (or sequence)   step   target   prediction   probability        one line for each scored step
+row (or sequence)   step   target   prediction   probability        one line for each scored step
 """
 
 from __future__ import annotations
