@@ -129,7 +129,7 @@ def test_whatever_is_taken_has_the_same_numbers(value):
 
 @pytest.mark.parametrize("reward", [1, 1.0, np.float64(1), np.array([1.0]), np.array([[1]]), torch.tensor(1.0), True])
 def test_rewards_are_one_number(reward):
-    assert read_step((0, reward, np.bool_(False), np.array([1]), {}))[1:] == (1.0, False, True)
+    assert read_step((0, reward, np.bool_(False), np.array([1]), {}))[1:] == (1.0, False, True, None)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_wrong_steps_are_refused(answer, message):
 
 
 def test_resets_of_the_old_interface_are_refused():
-    assert read_reset((3, {"a": 1})) == 3
+    assert read_reset((3, {"a": 1})) == (3, None)
     for answer in (np.zeros(3), (np.zeros(3), np.zeros(3)), {"a": 1}):
         with pytest.raises(ValueError, match=r"reset returned .*\(observation, info\).*before version 0.26"):
             read_reset(answer)

@@ -2,9 +2,9 @@
 
     record(agent, BalletConfig(), "videos/ballet", episodes=4)         videos/ballet.mp4 and .gif
 
-Every frame is a picture of the world above the step, the action, the reward of this step, the return so far, the
-agent's value and, in worlds with language, the sentence. Each episode ends with a pause on the last frame, which shows
-the score.
+Every frame is a picture of the world (of an environment with ``render_mode="rgb_array"`` its own) above the step, the
+action, the reward of this step, the return so far, the agent's value and, in worlds with language, the sentence. Each
+episode ends with a pause on the last frame, which shows the score.
 """
 
 import sys
@@ -147,7 +147,7 @@ def episode_frames(
     longest: int = 1000,
 ) -> Iterator[Frame]:
     """Yield the frames of one row, episode by episode; the agent plays in its present mode."""
-    guarded = GuardedWorld(world_config, 1, seed=seed, device=next(agent.parameters()).device)
+    guarded = GuardedWorld(world_config.drawn(), 1, seed=seed, device=next(agent.parameters()).device)
     world = guarded.world
     episode, clock, total = 0, 0, 0.0
     try:

@@ -101,8 +101,8 @@ class PredictionLog:
         """
         found = {name: torch.cat([part[name] for part in self.parts]).numpy() for name in self.parts[0]}
         row = [names[number] for number in found.pop("row")]
-        names = {name: tuple(described.get(name, ())) for name in ("class_names", "output_names")}
-        kept: dict[str, Any] = {**found, **names}
+        kept: dict[str, Any] = {name: tuple(described.get(name, ())) for name in ("class_names", "output_names")}
+        kept |= found
         return Predictions(row=row, row_name=row_name, **kept)
 
 

@@ -32,7 +32,7 @@ from recollect.interpret.record import EpisodeInfo, EpisodeRecord
 from recollect.interpret.removal import measure_removal
 from recollect.interpret.saliency import STRIDE, gradient_saliency, perturbation_saliency
 from recollect.tasks.worlds.contract import Scene, Step, Truth, WorldConfig
-from recollect.tasks.worlds.pictures import small_picture
+from recollect.tasks.worlds.pictures import shows_image, small_picture
 
 LONGEST = 1000  # steps of an episode that are recorded: a map of all pairs of steps is quadratic
 Intervals = Sequence[tuple[int, int]]
@@ -50,6 +50,7 @@ class Moment(NamedTuple):
     value: Tensor
     frame: np.ndarray
     truth: Truth | None
+    event: str | None  # name of the present event
     scene: Scene | None
 
 
@@ -188,6 +189,8 @@ def record_episode(
             f"agent={type(agent).__name__}: only an ActorCritic can be recorded: give an agent or a run that learned "
             "by reinforcement or by cloning"
         )
+    if not shows_image(world.spec.observation_space):  # maps are laid over the image that the agent sees
+        world = world.drawn()
     guarded = GuardedWorld(world, 1, seed=seed, device=next(agent.parameters()).device)
     moments: list[Moment] = []
     try:
@@ -217,7 +220,10 @@ def _moment(
 ) -> Moment:
     world = guarded.world
     frame = small_picture(world, step.observation, 0)
-    return Moment(step, previous_action, previous_output, *decided, frame, world.truth(), world.scene())
+    truth = world.truth()
+    number = -1 if truth is None else int(truth.event[0])
+    event = world.spec.events[number] if number >= 0 else None  # a Gymnasium environment names events as they happen
+    return Moment(step, previous_action, previous_output, *decided, frame, truth, event, world.scene())
 
 
 @torch.no_grad()
@@ -318,7 +324,7 @@ def _assemble(
         what_where=attention.places.what_where,
         spacetime=attention.places.spacetime,
         slots=attention.slots,
-        events=find_events(truths, reward, spec, over),
+        events=find_events([moment.event for moment in moments], reward, over),
         pairs=find_pairs(truths),
         objects=find_objects([moment.scene for moment in moments], spec.object_names),
         agent=agent,

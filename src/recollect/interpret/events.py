@@ -11,21 +11,18 @@ import numpy as np
 import torch
 
 from recollect.interpret.record import Event, Objects, Pair
-from recollect.tasks.worlds.contract import Scene, Truth, WorldSpec
+from recollect.tasks.worlds.contract import Scene, Truth
 
 
-def find_events(truths: Sequence[Truth | None], rewards: np.ndarray, spec: WorldSpec, over: bool) -> tuple[Event, ...]:
-    """Find runs of steps with the same ``Truth.event``, steps with a reward, and the end, in order of time.
+def find_events(names: Sequence[str | None], rewards: np.ndarray, over: bool) -> tuple[Event, ...]:
+    """Find runs of steps with the same event, steps with a reward, and the end, in order of time.
 
     Args:
-        truths: of the steps, of a world with one row; None where the world has none.
+        names: of the event at each step; None where there is none.
         rewards: ``[T]``.
-        spec: of the world.
         over: whether the episode ended.
     """
-    numbers = [-1 if truth is None else int(truth.event[0]) for truth in truths]
-    named = [(start, stop, spec.events[number]) for start, stop, number in _runs(numbers) if number >= 0]
-    found = [(start, stop, kind, kind) for start, stop, kind in named]
+    found = [(start, stop, kind, kind) for start, stop, kind in _runs(names) if kind is not None]
     found += [(t, t + 1, "reward", f"reward {rewards[t]:+.3g}") for t in np.flatnonzero(rewards).tolist()]
     if over:
         found.append((len(rewards) - 1, len(rewards), "end", "end"))

@@ -7,7 +7,7 @@ refused with its row, its part, what was returned and what the space declares.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recollect.lazy import LazyModule, np
 
@@ -21,6 +21,20 @@ OLD_INTERFACE = (
     "this is the interface of Gym before version 0.26: return what Gymnasium expects, or wrap the environment in "
     "shimmy's GymV21CompatibilityV0"
 )
+
+
+NEED = "recollect"
+"""Key of an info in which an environment says what must be remembered."""
+
+
+class MemoryNeed(NamedTuple):
+    """What an environment says about the present step: ``info["recollect"] = {"event": ..., "depends_on": [a, b]}``."""
+
+    event: str | None = None
+    """Name of what happens now; None where nothing does."""
+    depends_on: tuple[int, int] | None = None
+    """The present decision depends on steps ``a .. b - 1`` of this episode, counted from 0 at its first observation;
+    None where it depends on none."""
 
 
 class ObservationError(ValueError):
@@ -156,19 +170,19 @@ def _entry(observation: Any, key: str | int, row: int) -> Any:
         raise ObservationError(row, f"the part {key!r} is missing: the observation has {found}") from None
 
 
-def read_reset(answer: Any) -> Any:
-    """Return the observation of what ``reset`` returned.
+def read_reset(answer: Any) -> tuple[Any, MemoryNeed | None]:
+    """Return the observation of what ``reset`` returned, and what must be remembered, where it says so.
 
     Raises:
         ValueError: it is not a pair of an observation and a dict.
     """
     if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], Mapping):
-        return answer[0]
+        return answer[0], read_need(answer[1])
     raise ValueError(f"reset returned {_describe(answer)} instead of (observation, info): {OLD_INTERFACE}")
 
 
-def read_step(answer: Any) -> tuple[Any, float, bool, bool]:
-    """Return observation, reward, terminated and truncated of what ``step`` returned.
+def read_step(answer: Any) -> tuple[Any, float, bool, bool, MemoryNeed | None]:
+    """Return observation, reward, terminated and truncated of what ``step`` returned, and what must be remembered.
 
     Raises:
         ValueError: there are not five values, the reward is no number, or a flag is neither true nor false.
@@ -176,8 +190,36 @@ def read_step(answer: Any) -> tuple[Any, float, bool, bool]:
     if not isinstance(answer, tuple) or len(answer) != 5:
         wanted = "(observation, reward, terminated, truncated, info)"
         raise ValueError(f"step returned {_describe(answer)} instead of {wanted}: {OLD_INTERFACE}")
-    observation, reward, terminated, truncated, _ = answer
-    return observation, _number("reward", reward), _flag("terminated", terminated), _flag("truncated", truncated)
+    observation, reward, terminated, truncated, info = answer
+    flags = _flag("terminated", terminated), _flag("truncated", truncated)
+    return observation, _number("reward", reward), *flags, read_need(info)
+
+
+def read_need(info: Any) -> MemoryNeed | None:
+    """Return what an info says must be remembered; None where it says nothing.
+
+    Raises:
+        ValueError: it says so in another form.
+    """
+    if not isinstance(info, Mapping) or NEED not in info:
+        return None
+    said = info[NEED]
+    if not isinstance(said, Mapping) or not said.keys() <= {"event", "depends_on"}:
+        raise ValueError(
+            f"info[{NEED!r}] is {said!r:.80}: give {{'event': name, 'depends_on': [a, b]}}, or parts of it"
+        )
+    event, interval = said.get("event"), said.get("depends_on")
+    if event is not None and not isinstance(event, str):
+        raise ValueError(f"info[{NEED!r}]['event'] is {event!r:.80}: give a name, or None")
+    if interval is None:
+        return MemoryNeed(event)
+    array = np.asarray(interval)
+    if array.shape != (2,) or array.dtype.kind not in "iu" or not 0 <= array[0] < array[1]:
+        raise ValueError(
+            f"info[{NEED!r}]['depends_on'] is {interval!r:.80}: give [a, b] for the steps a .. b - 1 of this episode, "
+            "with 0 <= a < b, or None"
+        )
+    return MemoryNeed(event, (int(array[0]), int(array[1])))
 
 
 def _number(name: str, value: Any) -> float:

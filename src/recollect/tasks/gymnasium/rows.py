@@ -17,7 +17,7 @@ import gymnasium
 from gymnasium.vector import AutoresetMode
 
 from recollect.lazy import np
-from recollect.tasks.gymnasium.checked_values import ObservationError, read_reset, read_step
+from recollect.tasks.gymnasium.checked_values import MemoryNeed, ObservationError, read_reset, read_step
 from recollect.tasks.gymnasium.silence import Silence
 from recollect.tasks.gymnasium.spaces import ActionWriter, Arrays, ObservationReader
 
@@ -38,12 +38,21 @@ class RowsStep(NamedTuple):
 class Rows(Protocol):
     """b rows of an environment."""
 
+    @property
+    def needs(self) -> list[MemoryNeed | None]:
+        """What the environments said at the newest step that they must remember; None where one said nothing."""
+        ...
+
     def reset(self, seed: int | None) -> Arrays:
         """Begin new episodes in all rows; row i is seeded with ``seed + i`` (None continues its generator)."""
         ...
 
     def step(self, actions: np.ndarray, first: np.ndarray) -> RowsStep:
         """Advance every row."""
+        ...
+
+    def render(self, row: int) -> Any:
+        """Return the picture that a row's environment draws; only where it has a render mode."""
         ...
 
     def close(self) -> None:
@@ -85,12 +94,15 @@ class LocalRows:
         self.name, self.reader, self.writer = name, reader, writer
         self.first_row, self.before_row = first_row, before_row
         self.environments = [self._call(row, "make", make) for row in range(batch_size)]
+        self.needs: list[MemoryNeed | None] = [None] * batch_size
 
     def reset(self, seed: int | None) -> Arrays:
         """Begin new episodes in all rows."""
         seeds = [None if seed is None else seed + row + self.first_row for row in range(len(self.environments))]
-        found = [self._call(row, "reset", _reset_environment, self.environments[row], seed)
-                 for row, seed in enumerate(seeds)]  # fmt: skip
+        found = []
+        for row, one in enumerate(seeds):
+            observation, self.needs[row] = self._call(row, "reset", _reset_environment, self.environments[row], one)
+            found.append(observation)
         return _read_observations(self.reader, found, self.name, self.first_row)
 
     def step(self, actions: np.ndarray, first: np.ndarray) -> RowsStep:
@@ -100,13 +112,17 @@ class LocalRows:
         terminated, truncated = np.zeros_like(first), np.zeros_like(first)
         for row, (environment, action) in enumerate(zip(self.environments, self.writer.write(actions), strict=True)):
             if first[row]:
-                observation = self._call(row, "reset", _reset_environment, environment)
+                observation, self.needs[row] = self._call(row, "reset", _reset_environment, environment)
             else:
                 answer = self._call(row, "step", _step_environment, environment, action)
-                observation, reward[row], terminated[row], truncated[row] = answer
+                observation, reward[row], terminated[row], truncated[row], self.needs[row] = answer
             observations.append(observation)
         read = _read_observations(self.reader, observations, self.name, self.first_row)
         return RowsStep(read, reward, terminated, truncated)
+
+    def render(self, row: int) -> Any:
+        """Return the picture that a row's environment draws."""
+        return self._call(row, "render", self.environments[row].render)
 
     def close(self) -> None:
         """Close all environments."""
@@ -150,6 +166,7 @@ class ProcessRows:
         timeout: float,
     ) -> None:
         self.name, self.timeout = name, timeout
+        self.needs: list[MemoryNeed | None] = [None] * batch_size
         self.bounds = np.linspace(0, batch_size, min(processes, batch_size) + 1).astype(int)
         self.active_rows = multiprocessing.RawArray("q", len(self.bounds) - 1)  # the row that each process is stepping
         self.pipes, self.workers = [], []
@@ -180,6 +197,10 @@ class ProcessRows:
         answers = self._receive()
         numbers = (np.concatenate(part) for part in list(zip(*answers, strict=True))[1:])
         return RowsStep(_join([answer.observation for answer in answers]), *numbers)
+
+    def render(self, row: int) -> Any:
+        """Return no picture: those that draw are in this process (:meth:`GymnasiumConfig.drawn`)."""
+        raise ValueError(f"{self.name} cannot draw row {row}: use processes=0")
 
     def close(self) -> None:
         """Close the environments, and kill processes that do not end."""
@@ -215,7 +236,9 @@ class ProcessRows:
             if not good:
                 self._kill()
                 raise BrokenEnvironmentError(answer)
-            found.append(answer)
+            result, needs = answer
+            self.needs[self.bounds[number] : self.bounds[number + 1]] = list(needs)
+            found.append(result)
         return found
 
     def _wait(self, number: int) -> None:
@@ -266,6 +289,7 @@ class VectorRows:
                 "or use single environments (native=False)"
             )
         self.environment, self.mode, self.reader, self.writer = environment, mode, reader, writer
+        self.needs: list[MemoryNeed | None] = [None] * environment.num_envs  # not read from the infos of vector forms
         self.seed_limit, self.restart_action = seed_limit, restart_action
         self.shown: Arrays | None = None  # the last observations of a DISABLED environment
 
@@ -334,6 +358,10 @@ class VectorRows:
             self.shown = copy.deepcopy(observation)
         return observation
 
+    def render(self, row: int) -> Any:
+        """Return no picture: those that draw are single (:meth:`GymnasiumConfig.drawn`)."""
+        raise ValueError(f"{self.environment} cannot draw row {row}: use native=False")
+
     def close(self) -> None:
         """Close the environment."""
         self.environment.close()
@@ -352,7 +380,9 @@ def _reset_environment(environment: gymnasium.Env[Any, Any], seed: int | None = 
     return read_reset(environment.reset(seed=seed))
 
 
-def _step_environment(environment: gymnasium.Env[Any, Any], action: Any) -> tuple[Any, float, bool, bool]:
+def _step_environment(
+    environment: gymnasium.Env[Any, Any], action: Any
+) -> tuple[Any, float, bool, bool, MemoryNeed | None]:
     return read_step(environment.step(action))
 
 
@@ -364,13 +394,13 @@ def _run_worker(
         other.close()
     try:
         rows = LocalRows(*arguments, first_row=low, before_row=lambda row: active_rows.__setitem__(number, row))
-        pipe.send((True, None))
+        pipe.send((True, (None, rows.needs)))
         while True:
             what, values = pipe.recv()
             answer = getattr(rows, what)(*values)
             if what == "close":
                 return
-            pipe.send((True, answer))
+            pipe.send((True, (answer, rows.needs)))
     except (EOFError, ConnectionError, KeyboardInterrupt):
         return
     except BrokenEnvironmentError as error:

@@ -16,6 +16,7 @@ import gymnasium
 from gymnasium import spaces
 
 from recollect.lazy import np
+from recollect.tasks.gymnasium.checked_values import MemoryNeed
 from recollect.tasks.gymnasium.rows import Rows, RowsStep
 from recollect.tasks.gymnasium.spaces import Arrays
 
@@ -48,6 +49,15 @@ class StackedRows:
     def __init__(self, rows: Rows, space: gymnasium.Space[Any], count: int) -> None:
         self.rows, self.space, self.count = rows, space, count
         self.latest: dict[str, list[np.ndarray]] = {}
+
+    @property
+    def needs(self) -> list[MemoryNeed | None]:
+        """Those of the rows."""
+        return self.rows.needs
+
+    def render(self, row: int) -> Any:
+        """Return the picture that a row's environment draws, not a stack."""
+        return self.rows.render(row)
 
     def reset(self, seed: int | None) -> Arrays:
         """Begin new episodes in all rows."""

@@ -29,18 +29,27 @@ usual preprocessing (AtariPreprocessing needs opencv-python).
 not allowed), an agent takes only allowed actions. The wrapper ``recollect.tasks.gymnasium.wrappers:mask_from_info``
 adds a mask that an environment gives in its info.
 
+**Ground truth.** An environment may say in the info of ``reset`` and ``step`` what a memory needs::
+
+    info["recollect"] = {"event": "question", "depends_on": [3, 5]}
+
+The present decision then depends on steps 3 and 4 of this episode (0 is the first observation), and the step is part of
+an event. Both keys may be absent. This becomes :meth:`GymnasiumWorld.truth`. Vector forms do not say it: use
+``native=False``.
+
 The score is the undiscounted return of the episode. Chance, oracle and memory span are unknown.
 """
 
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
@@ -49,11 +58,11 @@ from recollect.config import import_user_module, load_object, require, require_a
 from recollect.gymnasium_ids import HOMES, OLD_ATARI, entry
 from recollect.lazy import np, torch
 from recollect.tasks.gymnasium.atari import ATARI, action_after_life_loss, require_options, require_rom
-from recollect.tasks.gymnasium.rows import LocalRows, ProcessRows, Rows, VectorRows
+from recollect.tasks.gymnasium.rows import BrokenEnvironmentError, LocalRows, ProcessRows, Rows, VectorRows
 from recollect.tasks.gymnasium.spaces import ActionWriter, Arrays, ObservationReader
 from recollect.tasks.gymnasium.stacking import StackedRows, stacked_space
 from recollect.tasks.process_settings import kept_process_settings
-from recollect.tasks.worlds.contract import Step, World, WorldConfig, WorldSpec, require_form
+from recollect.tasks.worlds.contract import Step, Truth, World, WorldConfig, WorldSpec, require_form
 
 ATARI_CLASS = "ale_py.env:AtariEnv"
 
@@ -64,6 +73,7 @@ class _Spaces(NamedTuple):
     max_steps: int
     native: bool
     action_names: tuple[str, ...]
+    draws: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +136,36 @@ class GymnasiumConfig(WorldConfig):
         """The environment's id."""
         return self.id
 
+    def drawn(self) -> Self:
+        """Return the config with ``render_mode="rgb_array"``, where the environment has it and a picture can be made.
+
+        A warning says why there is none although the environment has that mode.
+        """
+        if not self._spaces.draws or "render_mode" in self.options:
+            return self
+        options = {**self.options, "render_mode": "rgb_array"}
+        drawing = replace(self, options=options, native=False, processes=0)
+        with kept_process_settings():
+            try:
+                if drawing.spec.observation_space != self.spec.observation_space:
+                    return self  # the single form of an Atari game shows other frames than the vector form
+                world = drawing.build(1)
+                try:
+                    world.reset()
+                    world._render(0)
+                finally:
+                    world.close()
+            except Exception as error:  # whatever a library for drawing raises
+                reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+                warnings.warn(
+                    f"{self.id} has render_mode='rgb_array', but cannot draw itself ({reason}): its observations are "
+                    "shown",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+                return self
+        return drawing
+
     def rows(self, batch_size: int) -> Rows:
         """Create the environments."""
         rows = self._rows(batch_size)
@@ -162,6 +202,7 @@ class GymnasiumConfig(WorldConfig):
         else:
             seen, done = environment.observation_space, environment.action_space
         names = action_names(environment, done)
+        draws = "rgb_array" in (environment.metadata or {}).get("render_modes", ())
         environment.close()
         if entry.id.startswith("ALE/") and not names:
             names = _atari_names(entry, self.options, done)
@@ -172,7 +213,7 @@ class GymnasiumConfig(WorldConfig):
         if limit is None and "max_num_frames_per_episode" in keywords:
             skip = keywords.get("frameskip", 4)
             limit = -(-keywords["max_num_frames_per_episode"] // (skip if isinstance(skip, int) else min(skip)))
-        return _Spaces(reader, ActionWriter(target=done), limit or 0, native, names)
+        return _Spaces(reader, ActionWriter(target=done), limit or 0, native, names, draws)
 
     @property
     def _native(self) -> bool:
@@ -313,6 +354,9 @@ class GymnasiumWorld(World):
         self.begun = False
         self.over = np.zeros(batch_size, dtype=bool)
         self.returns = np.zeros(batch_size)  # float64, for sums of many small rewards
+        self.clock = np.zeros(batch_size, dtype=np.int64)
+        self.has_truth = False
+        self.render = self._render if config.options.get("render_mode") == "rgb_array" else None
 
     def reset(self, seed: int | None = None) -> Step:
         """Begin new episodes in all rows; row i is seeded with ``seed + i``."""
@@ -320,6 +364,8 @@ class GymnasiumWorld(World):
         observation = self.rows.reset(seed)
         self.begun = True
         self.over, self.returns = np.zeros_like(self.over), np.zeros_like(self.returns)
+        self.clock = np.zeros_like(self.clock)
+        self._read_needs()
         return self._step(observation, np.zeros(self.batch_size, np.float32), ~self.over, self.over, self.over)
 
     def step(self, actions: torch.Tensor) -> Step:
@@ -333,7 +379,47 @@ class GymnasiumWorld(World):
         truncated = truncated & ~first & ~terminated
         self.returns = np.where(first, 0.0, self.returns + reward)
         self.over = terminated | truncated
+        self.clock = np.where(first, 0, self.clock + 1)
+        self._read_needs()
         return self._step(observation, reward, first, terminated, truncated)
+
+    def truth(self) -> Truth | None:
+        """Return what the environments say about the present step; None where none ever said anything."""
+        if not self.has_truth:
+            return None
+        numbers = np.full((3, self.batch_size), -1)
+        for row, need in enumerate(self.rows.needs):
+            if need is not None and need.event is not None:
+                numbers[0, row] = self.spec.events.index(need.event)
+            if need is not None and need.depends_on is not None and not self.over[row]:
+                numbers[1:, row] = need.depends_on
+        return Truth(*torch.from_numpy(numbers).to(self.device))
+
+    def _read_needs(self) -> None:
+        """Add new events to the spec, and refuse a dependence on steps that are still to come."""
+        for row, need in enumerate(self.rows.needs):
+            if need is None:
+                continue
+            self.has_truth = True
+            if need.event is not None and need.event not in self.spec.events:
+                self.spec = replace(self.spec, events=(*self.spec.events, need.event))
+            if need.depends_on is not None and need.depends_on[1] > self.clock[row] + 1:
+                raise BrokenEnvironmentError(
+                    f"row {row} of {self.config.id}: info['recollect']['depends_on'] is {list(need.depends_on)} at "
+                    f"step {self.clock[row]}: a decision depends on steps of this episode up to the present one"
+                )
+
+    def _render(self, row: int) -> np.ndarray:
+        """Return the environment's own picture of a row, uint8 ``[y, x, 3]``."""
+        found = self.rows.render(row)
+        found = found[-1] if isinstance(found, list) else found  # of an environment that returns all frames so far
+        array = np.asarray(found)
+        if array.ndim != 3 or array.shape[2] != 3 or array.dtype.kind not in "iu":
+            raise BrokenEnvironmentError(
+                f"row {row} of {self.config.id}: render() returned {type(found).__name__} {list(array.shape)} of "
+                f"{array.dtype}: with render_mode='rgb_array' return a picture uint8 [y, x, 3]"
+            )
+        return array.astype(np.uint8)
 
     def close(self) -> None:
         """Close the environments and end their processes."""

@@ -21,7 +21,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeAlias, TypeVar
 
 from recollect.config import CheckedConfig
 from recollect.lazy import gymnasium, torch
@@ -226,6 +226,10 @@ class WorldConfig(CheckedConfig, ABC):
     def title(self) -> str:
         """Name for people."""
         return type(self).__name__.removesuffix("Config")
+
+    def drawn(self) -> Self:
+        """Return the config whose world is shown in pictures: one that draws itself, where another has to be made."""
+        return self
 
 
 class Advance(NamedTuple):

@@ -1,7 +1,8 @@
 """Pictures of a row, for videos and windows.
 
-A world with a method ``render(row)`` draws itself. For others the observation is drawn: images unchanged, symbols as
-coloured tiles, vectors as a strip of grey cells, words not at all.
+A world with a method ``render(row)`` draws itself, as a Gymnasium environment with ``render_mode="rgb_array"`` does.
+For others the observation is drawn: images unchanged, symbols as coloured tiles, vectors as a strip of grey cells,
+words not at all.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import colorsys
 from typing import Any
 
-from recollect.lazy import np, torch
+from recollect.lazy import gymnasium, np, torch
 from recollect.tasks.worlds.contract import World
 
 SIDE = 160
@@ -27,11 +28,31 @@ def picture(world: World, observation: Any, row: int) -> np.ndarray:
     Returns:
         uint8 ``[y, x, 3]``.
     """
-    return _enlarge(small_picture(world, observation, row))
+    return _enlarge(_drawn(world, observation, row))
 
 
 def small_picture(world: World, observation: Any, row: int) -> np.ndarray:
-    """Return :func:`picture` without enlargement."""
+    """Return :func:`picture` without enlargement; large pictures have about :data:`SIDE` pixels on their shorter side.
+
+    An explorer keeps one of them for every step.
+    """
+    found = _drawn(world, observation, row)
+    factor = max(1, min(found.shape[:2]) // SIDE)
+    if factor == 1:
+        return found
+    tall, wide = (size // factor for size in found.shape[:2])
+    blocks = found[: tall * factor, : wide * factor].reshape(tall, factor, wide, factor, 3)
+    return blocks.mean((1, 3)).astype(np.uint8)
+
+
+def shows_image(space: gymnasium.Space[Any]) -> bool:
+    """Return whether a part of an observation is an image: a Box of bytes with three axes."""
+    if isinstance(space, gymnasium.spaces.Dict):
+        return any(map(shows_image, space.values()))
+    return isinstance(space, gymnasium.spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3
+
+
+def _drawn(world: World, observation: Any, row: int) -> np.ndarray:
     draw = getattr(world, "render", None)
     return np.ascontiguousarray(draw(row) if draw else draw_observation(observation, row), dtype=np.uint8)
 
