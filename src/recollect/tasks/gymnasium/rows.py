@@ -223,8 +223,9 @@ class ProcessRows:
                 pipe.send((what, value))
 
     def _receive(self) -> list[Any]:
-        found = []
+        found: list[Any] = []
         for number, pipe in enumerate(self.pipes):
+            answer: Any
             try:
                 self._wait(number)
                 good, answer = pipe.recv()
