@@ -17,7 +17,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from recollect.gymnasium_ids import register as _register
+from recollect.gymnasium_ids import register_on_import as _register_on_import
 
 if TYPE_CHECKING:  # what __getattr__ does, for editors
     from recollect import state as state
@@ -35,7 +35,7 @@ _MODELS = {
     "push_to_hub": ("training.sharing", "push_to_hub"),
     "from_pretrained": ("training.sharing", "from_pretrained"),
 }
-_register()
+_register_on_import()
 
 
 def _exports(room: str) -> list[str]:

@@ -1,5 +1,7 @@
 """Atomic files and folders: written beside their target, synced, then renamed."""
 
+from __future__ import annotations
+
 import errno
 import hashlib
 import json
@@ -12,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from recollect.lazy import np
 
 UNFINISHED = ".writing-"
 """Prefix of unfinished files and folders."""

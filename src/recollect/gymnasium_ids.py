@@ -10,15 +10,23 @@ text, so that registering does not import torch.
 Ids of others are looked up here too: a mistyped one is found before torch is imported.
 """
 
+from __future__ import annotations
+
 import contextlib
 import difflib
 import importlib
+import importlib.util
 import re
+import sys
 from collections.abc import Iterator
-from typing import Any
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-import gymnasium
-from gymnasium.envs.registration import EnvSpec
+from recollect.lazy import gymnasium
+
+if TYPE_CHECKING:
+    from gymnasium.envs.registration import EnvSpec
 
 NAMESPACE = "recollect"
 BABYAI = f"{NAMESPACE}/BabyAI-v0"
@@ -89,6 +97,40 @@ def register() -> None:
             order_enforce=False,
             disable_env_checker=True,
         )
+
+
+class RegisterOnImport:
+    """Finder that calls ``register`` after Gymnasium is imported, so that ``import recollect`` need not import it."""
+
+    def __init__(self) -> None:
+        self._searching = False
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """Return Gymnasium's own spec, whose loader also registers the worlds; None for every other module."""
+        if fullname != "gymnasium" or self._searching:
+            return None
+        self._searching = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._searching = False
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_and_register(module: ModuleType) -> None:
+                execute(module)
+                register()
+
+            spec.loader.exec_module = execute_and_register
+        return spec
+
+
+def register_on_import() -> None:
+    """Register the worlds now where Gymnasium is imported, else as soon as it is."""
+    if "gymnasium" in sys.modules:
+        register()
+    elif not any(isinstance(finder, RegisterOnImport) for finder in sys.meta_path):
+        sys.meta_path.insert(0, RegisterOnImport())
 
 
 def entry(name: str) -> EnvSpec:

@@ -54,7 +54,9 @@ if TYPE_CHECKING:
     import gymnasium as gymnasium
     import numpy as np
     import torch as torch
+    from gymnasium import spaces as spaces
 else:
     torch, gymnasium, np = LazyModule("torch"), LazyModule("gymnasium"), LazyModule("numpy")
+    spaces = LazyModule("gymnasium.spaces")
 
-__all__ = ["LazyModule", "attach", "gymnasium", "np", "torch"]
+__all__ = ["LazyModule", "attach", "gymnasium", "np", "spaces", "torch"]

@@ -24,7 +24,8 @@ from recollect.evaluation.recordings import read_recording
 from recollect.runs.errors import RunError
 from recollect.runs.folder_lock import FolderLock
 from recollect.tasks import GymnasiumConfig
-from recollect.tasks.gymnasium.babyai import HangingError, level_id, max_instruction_words, time_limited
+from recollect.tasks.gymnasium.babyai import HangingError, time_limited
+from recollect.tasks.gymnasium.babyai_levels import level_id, max_instruction_words
 from recollect.tasks.gymnasium.spaces import hash_words
 
 

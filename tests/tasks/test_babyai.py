@@ -12,7 +12,8 @@ from recollect.agents.encoders import ObservationEncoder
 from recollect.cli import main
 from recollect.recipes.babyai import BABYAI, babyai
 from recollect.tasks import GymnasiumConfig
-from recollect.tasks.gymnasium.babyai import PAPER_LEVELS, demonstrate, max_instruction_words
+from recollect.tasks.gymnasium.babyai import demonstrate
+from recollect.tasks.gymnasium.babyai_levels import PAPER_LEVELS, max_instruction_words
 from recollect.tasks.gymnasium.spaces import hash_words
 
 

@@ -56,8 +56,17 @@ def test_names_say_the_difficulty():
     assert tasks >= {key for key, entry in TASKS.items() if issubclass(entry, WorldConfig) and key != "gym"}
 
 
-def test_registering_needs_no_torch():
-    code = "import sys, recollect.gymnasium_ids as g; g.register(); g.register(); assert 'torch' not in sys.modules"
+def test_registering_needs_no_torch_and_waits_for_gymnasium():
+    code = """
+import importlib.util, sys
+import recollect, recollect.gymnasium_ids as ids
+assert "gymnasium" not in sys.modules
+assert importlib.util.find_spec("gymnasium"), "a search alone changes nothing"
+import gymnasium
+assert all(f"recollect/{name}" in gymnasium.registry for name, _ in ids.ids())
+ids.register()
+assert "torch" not in sys.modules
+"""
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -548,7 +548,7 @@ def test_wrong_use_is_caught():
 
 def test_atari_shows_whole_games_and_true_rewards():
     pytest.importorskip("ale_py")
-    assert ATARI["autoreset_mode"] is AutoresetMode.NEXT_STEP and not ATARI["reward_clipping"]
+    assert AutoresetMode(ATARI["autoreset_mode"]) is AutoresetMode.NEXT_STEP and not ATARI["reward_clipping"]
     config = GymnasiumConfig(id="ALE/Breakout-v5", options={"max_num_frames_per_episode": 80, "noop_max": 1})
     world = config.build(2, seed=1)
     assert config.spec.observation_space == spaces.Box(0, 255, (4, 84, 84), np.uint8) and config.spec.max_steps == 20

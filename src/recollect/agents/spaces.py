@@ -7,15 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recollect.config import require
-from recollect.lazy import LazyModule, np
-
-if TYPE_CHECKING:
-    from gymnasium import spaces
-else:
-    spaces = LazyModule("gymnasium.spaces")
+from recollect.lazy import np, spaces
 
 LARGEST_GRID = 16  # longest side of an integer Box that is a grid of symbols; a larger one is an image
 SMALLEST_SIDE = 8  # shortest side of an image

@@ -37,16 +37,8 @@ from recollect.gymnasium_ids import entry
 from recollect.machine import exit_with_parent
 from recollect.runs.errors import RunError
 from recollect.runs.folder_lock import FolderLock
-from recollect.tasks.gymnasium.babyai import (
-    Bot,
-    HangingError,
-    babyai_bot,
-    demonstrate,
-    level_id,
-    level_name,
-    max_instruction_words,
-    time_limited,
-)
+from recollect.tasks.gymnasium.babyai import Bot, HangingError, babyai_bot, demonstrate, time_limited
+from recollect.tasks.gymnasium.babyai_levels import level_id, level_name, max_instruction_words
 from recollect.tasks.gymnasium.spaces import ObservationReader, hash_words
 
 PART = 500  # episodes of a part

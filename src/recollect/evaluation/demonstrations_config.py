@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from recollect.config import require, require_types
 from recollect.lazy import np
-from recollect.tasks.gymnasium.babyai import level_id, level_name
+from recollect.tasks.gymnasium.babyai_levels import level_id, level_name
 
 
 @dataclass(frozen=True, kw_only=True)

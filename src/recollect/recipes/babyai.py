@@ -20,7 +20,7 @@ from recollect.cores.config import CoreConfig
 from recollect.cores.instructed import InstructedTransformerConfig
 from recollect.recipes.base import Recipe, Run, Scale, Test, require_scale
 from recollect.tasks import GymnasiumConfig
-from recollect.tasks.gymnasium.babyai import PAPER_LEVELS, max_instruction_words
+from recollect.tasks.gymnasium.babyai_levels import PAPER_LEVELS, max_instruction_words
 from recollect.training import (
     CloningConfig,
     CloningLossConfig,

@@ -8,14 +8,13 @@ values were chosen.
 
 from dataclasses import replace
 
-from gymnasium import spaces
-
 from recollect.agents.config import ActorCriticConfig
 from recollect.agents.encoder_config import EncoderConfig
 from recollect.agents.spaces import is_image, parts
 from recollect.config import lookup
 from recollect.cores import CORES
 from recollect.cores.config import CoreConfig
+from recollect.lazy import spaces
 from recollect.recipes.base import Recipe, Run, Scale, Test
 from recollect.tasks import GymnasiumConfig
 from recollect.training import (

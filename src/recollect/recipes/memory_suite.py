@@ -20,6 +20,7 @@ from recollect.cores.hcam import HierarchicalChunkMemoryConfig
 from recollect.recipes import hierarchical_transformer_memory as htm
 from recollect.recipes.base import Recipe, Run, Scale, Test, file_name
 from recollect.recipes.equal_sizes import equal_core
+from recollect.recipes.hierarchical_transformer_memory.words import LITE as WORDS_WORLD
 from recollect.recipes.htm_inference import inference
 from recollect.recipes.imitation_recipe import ImitationRecipe, with_teacher
 from recollect.recipes.recall import OPTIMIZERS, recall
@@ -70,11 +71,6 @@ class Column:
     """Task of the score, where it is not the task of training."""
     own: bool = False
     """Windows, chunks and reading (:data:`OWN`) are those of the recipe for each core."""
-
-
-def _four_between() -> WorldConfig:
-    world: Any = htm.words().world
-    return replace(world, distractor_phases=(4,))
 
 
 def _short_items(core: str) -> SupervisedConfig:
@@ -171,7 +167,7 @@ COLUMNS = (
         htm.words,
         240,
         replace(htm.IMITATION["words"], inside=True),  # two names lie in one chunk
-        where=_four_between(),
+        where=replace(WORDS_WORLD, distractor_phases=(4,)),
     ),
     _imitated("permanence", "permanence", htm.permanence, 100, htm.IMITATION["permanence"]),
     _imitated("streets", "streets", _plain_streets, 150, _STREETS),

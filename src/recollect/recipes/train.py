@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import gymnasium
-
 from recollect.config import load_object, lookup, parse_value, require
 from recollect.cores import CORES
 from recollect.cores.config import CoreConfig
+from recollect.lazy import gymnasium
 from recollect.recipes import hierarchical_transformer_memory as htm
 from recollect.recipes.attention_agents import attention_agent
 from recollect.recipes.base import MakeConfig

@@ -27,7 +27,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from recollect.config import did_you_mean, require, require_at_least
-from recollect.lazy import gymnasium
 
 ATARI: dict[str, Any] = {
     "stack_num": 4,
@@ -35,7 +34,7 @@ ATARI: dict[str, Any] = {
     "use_fire_reset": True,
     "episodic_life": False,
     "reward_clipping": False,
-    "autoreset_mode": gymnasium.vector.AutoresetMode.NEXT_STEP,
+    "autoreset_mode": "NextStep",
 }
 """Options that are always passed, because ale-py's defaults differ (it clips rewards) or may change."""
 

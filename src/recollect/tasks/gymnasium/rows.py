@@ -11,12 +11,9 @@ import copy
 import multiprocessing
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
-import gymnasium
-from gymnasium.vector import AutoresetMode
-
-from recollect.lazy import np
+from recollect.lazy import gymnasium, np
 from recollect.tasks.gymnasium.checked_values import MemoryNeed, ObservationError, read_reset, read_step
 from recollect.tasks.gymnasium.silence import Silence
 from recollect.tasks.gymnasium.spaces import ActionWriter, Arrays, ObservationReader
@@ -64,7 +61,7 @@ class BrokenEnvironmentError(RuntimeError):
     """An environment raised an error, or did not answer."""
 
 
-Make = Callable[[], gymnasium.Env[Any, Any]]
+Make: TypeAlias = "Callable[[], gymnasium.Env[Any, Any]]"
 
 
 class LocalRows:
@@ -284,7 +281,7 @@ class VectorRows:
         restart_action: int | None = None,
     ) -> None:
         mode = environment.metadata.get("autoreset_mode")
-        if not isinstance(mode, AutoresetMode):
+        if not isinstance(mode, gymnasium.vector.AutoresetMode):
             raise ValueError(
                 f"{environment} does not define what happens at the end of an episode: set metadata['autoreset_mode'], "
                 "or use single environments (native=False)"
@@ -308,8 +305,8 @@ class VectorRows:
         """Advance every row."""
         if self.restart_action is not None:
             actions = np.where(first, self.restart_action, actions)
-        needs_reset = self.mode is not AutoresetMode.NEXT_STEP and bool(first.any())
-        if needs_reset and self.mode is AutoresetMode.DISABLED:  # it cannot step an episode that is over
+        needs_reset = self.mode is not gymnasium.vector.AutoresetMode.NEXT_STEP and bool(first.any())
+        if needs_reset and self.mode is gymnasium.vector.AutoresetMode.DISABLED:
             assert self.shown is not None
             self._reset_rows(self.shown, first)
         answer = self.environment.step(self.writer.write(actions))
@@ -318,7 +315,7 @@ class VectorRows:
         terminated, truncated = np.array(terminated, dtype=bool), np.array(truncated, dtype=bool)
         if needs_reset:
             self._reset_rows(observation, first)
-        if self.mode is AutoresetMode.SAME_STEP:
+        if self.mode is gymnasium.vector.AutoresetMode.SAME_STEP:
             self._use_final(observation, (terminated | truncated) & ~first, info)
         if self.restart_action is not None:  # if the first step ends the game, the next would begin within an episode
             over = first & (truncated | (terminated & (info["lives"] == 0)))
@@ -355,7 +352,7 @@ class VectorRows:
         _put(observation, rows, self._read([info["final_obs"][row] for row in rows]))
 
     def _store_last(self, observation: Arrays) -> Arrays:
-        if self.mode is AutoresetMode.DISABLED:
+        if self.mode is gymnasium.vector.AutoresetMode.DISABLED:
             self.shown = copy.deepcopy(observation)
         return observation
 

@@ -6,19 +6,18 @@ with keys joined by ``_``. Actions are converted back. An unsupported space is r
 wrapper.
 """
 
+from __future__ import annotations
+
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
-import gymnasium
-import numpy as np
-from gymnasium import spaces
-
+from recollect.lazy import gymnasium, np, spaces
 from recollect.tasks.gymnasium.checked_values import ObservationError, PartReader, select_part
 
-Arrays = np.ndarray | dict[str, np.ndarray]
+Arrays: TypeAlias = "np.ndarray | dict[str, np.ndarray]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +73,7 @@ class ObservationReader:
         return array[:, self._shown] if self.masked else array
 
     @cached_property
-    def _parts(self) -> list[tuple[str, "Path", gymnasium.Space[Any], PartReader | None]]:
+    def _parts(self) -> list[tuple[str, Path, gymnasium.Space[Any], PartReader | None]]:
         """Name, path, space and reader of every part; a text has no reader."""
         parts = []
         for path, space in _leaves(self.source):

@@ -12,10 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium
-from gymnasium import spaces
-
-from recollect.lazy import np
+from recollect.lazy import gymnasium, np, spaces
 from recollect.tasks.gymnasium.checked_values import MemoryNeed
 from recollect.tasks.gymnasium.rows import Rows, RowsStep
 from recollect.tasks.gymnasium.spaces import Arrays

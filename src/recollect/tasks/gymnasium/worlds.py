@@ -49,20 +49,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
-from typing import Any, NamedTuple, Self
-
-import gymnasium
-from gymnasium.envs.registration import EnvSpec
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from recollect.config import import_user_module, load_object, require, require_at_least
 from recollect.gymnasium_ids import HOMES, OLD_ATARI, entry
-from recollect.lazy import np, torch
+from recollect.lazy import gymnasium, np, torch
 from recollect.tasks.gymnasium.atari import ATARI, action_after_life_loss, require_options, require_rom
 from recollect.tasks.gymnasium.rows import BrokenEnvironmentError, LocalRows, ProcessRows, Rows, VectorRows
 from recollect.tasks.gymnasium.spaces import ActionWriter, Arrays, ObservationReader
 from recollect.tasks.gymnasium.stacking import StackedRows, stacked_space
 from recollect.tasks.process_settings import kept_process_settings
 from recollect.tasks.worlds.contract import Step, Truth, World, WorldConfig, WorldSpec, require_form
+
+if TYPE_CHECKING:
+    from gymnasium.envs.registration import EnvSpec
 
 ATARI_CLASS = "ale_py.env:AtariEnv"
 
@@ -237,7 +237,9 @@ class GymnasiumConfig(WorldConfig):
         package, _, name = self.id.rpartition(":")
         module = import_user_module(package, f"id={self.id!r}") if package else None
         if module is not None and name.isidentifier() and name in vars(module):
-            return EnvSpec(id=name, entry_point=_require_environment_class(vars(module)[name], self.id))
+            return gymnasium.envs.registration.EnvSpec(
+                id=name, entry_point=_require_environment_class(vars(module)[name], self.id)
+            )
         found, old = entry(name), OLD_ATARI.fullmatch(name)
         if old and self._native and found.entry_point == ATARI_CLASS:
             return _vector_form(f"ALE/{old[1]}-v5", found)

@@ -9,14 +9,15 @@ A frame is broken where it cannot be decoded, or where the decoder had to guess 
 A camera is a number (0 is the first), a device such as /dev/video0, or an address (rtsp://, http://).
 """
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from recollect.config import require
+from recollect.lazy import np
 
 FORMATS = {".mp4": "mp4", ".mkv": "matroska", ".mov": "mov", ".avi": "avi"}
 """Endings of files that can be written, and their names in FFmpeg."""
@@ -73,7 +74,7 @@ class VideoReader:
             return float(stream.duration * stream.time_base)
         return None if self._container.duration is None else self._container.duration / 1e6
 
-    def __enter__(self) -> "VideoReader":
+    def __enter__(self) -> VideoReader:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import gymnasium
-
-from recollect.lazy import torch
+from recollect.lazy import gymnasium, spaces, torch
 from recollect.tasks.worlds.contract import Observation, Step
 
 Form = tuple[tuple[int, ...], bool]
@@ -48,14 +46,14 @@ class Answers:
             if not isinstance(leaf, torch.Tensor) or list(leaf.shape) != want:
                 got = list(leaf.shape) if isinstance(leaf, torch.Tensor) else type(leaf).__name__
                 raise ValueError(f"the observation{name} has shape {got}, its space has {want}")
-            if leaf.is_floating_point() and isinstance(self.spaces[name], _WHOLE):
+            if leaf.is_floating_point() and _has_integers(self.spaces[name]):
                 raise ValueError(f"the observation{name} is {leaf.dtype}, its space {self.spaces[name]} holds integers")
 
     def check_numbers(self, step: Step) -> None:
         """Raise ``ValueError`` where an observation of whole numbers is outside its space; waits for the device."""
         for name, leaf in _leaves(step.observation):
             space = self.spaces[name]
-            if not isinstance(space, _WHOLE) or leaf.dtype == torch.bool:
+            if not _has_integers(space) or leaf.dtype == torch.bool:
                 continue
             most = space.n if isinstance(space, gymnasium.spaces.Discrete) else 2
             if isinstance(space, gymnasium.spaces.MultiDiscrete):
@@ -69,7 +67,8 @@ class Answers:
                 raise ValueError(f"the observation{name} is {value} in row {row}, outside its space {space}")
 
 
-_WHOLE = (gymnasium.spaces.Discrete, gymnasium.spaces.MultiDiscrete, gymnasium.spaces.MultiBinary)
+def _has_integers(space: gymnasium.Space[Any]) -> bool:
+    return isinstance(space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary))
 
 
 def _leaves_of_space(space: gymnasium.Space[Any], prefix: str = "") -> Iterator[tuple[str, gymnasium.Space[Any]]]:

@@ -12,7 +12,7 @@ from recollect.evaluation.recordings import Recording, read_recording
 from recollect.gymnasium_ids import BABYAI
 from recollect.tasks import GymnasiumConfig
 from recollect.tasks.disk_cache import data_folder
-from recollect.tasks.gymnasium.babyai import DEFAULT_LEVELS, level_id, level_name
+from recollect.tasks.gymnasium.babyai_levels import DEFAULT_LEVELS, level_id, level_name
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training.imitation.config import BOT
 

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from recollect.config import require, require_at_least
 from recollect.lazy import gymnasium, torch
-from recollect.tasks.worlds.arcade.frames import BALL, UNITS, Painter, Sprite, bounce, observation_space
+from recollect.tasks.worlds.arcade.frames import BALL, UNITS, Painter, Sprite, bounce, observation_space, require_side
 from recollect.tasks.worlds.contract import Advance, Scene, TensorWorld, Truth, WorldConfig, WorldSpec
 
 STAY, LEFT, RIGHT = range(3)
@@ -52,7 +52,7 @@ class CatchConfig(WorldConfig):
     reach a wall) to 17."""
 
     def __post_init__(self) -> None:
-        observation_space(self.side)
+        require_side(self.side)
         require_at_least(self, balls=1)
         remedy = f"give 0, or 8 to {FALL - 2} steps: time to reach a wall, and two frames to see the ball's direction"
         require(self.blackout == 0 or 8 <= self.blackout <= FALL - 2, "blackout", self.blackout, remedy)

@@ -45,13 +45,17 @@ BALL = Sprite((" # ", "###", " # "))
 """The ball of all games, 3 x 3 units."""
 
 
-def observation_space(side: int) -> gymnasium.spaces.Box:
-    """Return the space of one grey frame: uint8 ``[1, side, side]``.
+def require_side(side: int) -> None:
+    """Refuse a side of a frame that is no multiple of 42 pixels.
 
     Raises:
-        ValueError: the side is no multiple of 42 pixels.
+        ValueError: naming the side and the remedy.
     """
     require(side >= UNITS and side % UNITS == 0, "side", side, f"give a multiple of {UNITS} pixels")
+
+
+def observation_space(side: int) -> gymnasium.spaces.Box:
+    """Return the space of one grey frame: uint8 ``[1, side, side]``."""
     return gymnasium.spaces.Box(0, 255, (1, side, side), np.uint8)
 
 

@@ -28,6 +28,7 @@ from recollect.tasks.worlds.arcade.frames import (
     action_towards,
     bounce,
     observation_space,
+    require_side,
 )
 from recollect.tasks.worlds.contract import Advance, Scene, TensorWorld, Truth, WorldConfig, WorldSpec
 
@@ -59,7 +60,7 @@ class KeyDoorConfig(WorldConfig):
     """Actions per episode; 63 are enough for any key and door."""
 
     def __post_init__(self) -> None:
-        observation_space(self.side)
+        require_side(self.side)
         require_at_least(self, distractors=0, bump=0, max_steps=LONGEST_ROUTE)
 
     @property

@@ -36,6 +36,7 @@ from recollect.tasks.worlds.arcade.frames import (
     action_towards,
     bounce,
     observation_space,
+    require_side,
 )
 from recollect.tasks.worlds.contract import Advance, Scene, TensorWorld, Truth, WorldConfig, WorldSpec
 
@@ -67,7 +68,7 @@ class TrackConfig(WorldConfig):
     """Actions to move the cursor to a ball and pick it; 21 are enough for every ball."""
 
     def __post_init__(self) -> None:
-        observation_space(self.side)
+        require_side(self.side)
         require_at_least(self, balls=2, cue_steps=1, run_steps=0, pick_steps=21)
 
     @property
