@@ -183,12 +183,14 @@ def test_the_list_shows_each(found):
         assert key in found["list"][room], room
 
 
+@pytest.mark.long
 def test_a_core_is_exported_certified_and_measured(found):
     assert found["exported"] == ["GuideLeaky", "GuideLeakyConfig", "PlainModelConfig"]
     assert found["certificate"] == ["guide-leaky", True, "GuideLeakyConfig(dim=16)"]
     assert found["benchmark"] == ["guide-leaky"]
 
 
+@pytest.mark.long
 def test_a_core_is_in_the_docs(found):
     assert "| `guide-leaky` | `GuideLeaky` | no paper | an average of the past | 2,048 |" in found["table"]
     page, reference = (found["pages"][f"{folder}/guide-leaky.md"] for folder in ("cores", "reference/cores"))
@@ -197,19 +199,23 @@ def test_a_core_is_in_the_docs(found):
     assert "::: recollect.cores.guide_leaky.reference\n" in reference
 
 
+@pytest.mark.long
 def test_a_world_can_be_trained_in_and_is_a_gymnasium_environment(found):
     assert found["gymnasium"] == [2]
     assert found["train"] == ["ImpalaConfig", "SupervisedConfig"]
 
 
+@pytest.mark.long
 def test_commands_know_what_is_newer_than_their_help(found):
     assert found["commands"] == [0, 0]
 
 
+@pytest.mark.long
 def test_a_trainer_is_written_and_read(found):
     assert found["json"]
 
 
+@pytest.mark.long
 def test_a_recipe_is_reproduced(found):
     assert found["reproduced"] == 0
     assert "### Two arms (lite scale)" in found["results"] and "| gru |" in found["results"]

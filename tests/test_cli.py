@@ -24,7 +24,6 @@ from recollect.cli.train_request import read_request
 from recollect.recipes import training
 from recollect.recipes.table_of_contents import TABLE_OF_CONTENTS
 from recollect.terminal import print_json
-from tiers import first
 
 TINY = ["--task.length=56", "--task.max-blank=12", "--fit.steps=4", "--fit.evaluate-every=2", "--batch-size=4"]
 TINY += ["--evaluation-rows=8", "--core.dim=8", "--core.num-layers=1", "--agent.embedding-dim=8"]
@@ -280,6 +279,7 @@ def test_words_of_a_world_with_an_equals_sign_and_more_than_once():
     assert request.rest == ["--optimizer.learning-rate", "1", "--fit.steps=3"]
 
 
+@pytest.mark.long
 def test_a_run_whose_output_nobody_reads_any_more_is_saved(tmp_path):
     words = ["train", "recall", "--core", "gru", *TINY, "--fit.steps=100000", "--directory", str(tmp_path / "run")]
     command = [sys.executable, "-m", "recollect", *words]
@@ -345,7 +345,8 @@ def test_train_evaluate_resume_and_a_directory_that_exists(capsys, tmp_path):
     assert settings["core"]["dim"] == 8 and settings["fit"]["seed"] == 7 and settings["fit"]["steps"] == 2
 
 
-@pytest.mark.parametrize("parallel", first(1, ["2", "1"]))
+@pytest.mark.long
+@pytest.mark.parametrize("parallel", ["2", "1"])
 def test_seeds_are_trained_and_compared(capfd, tmp_path, parallel):
     words = ["train", "recall", "--core", "gru", *TINY, "--seeds", "3", "5", "--parallel", parallel]
     status, out, _ = run(capfd, *words, "--directory", str(tmp_path))

@@ -57,6 +57,7 @@ def test_drawings_are_those_of_the_script_in_the_colours_of_the_page():
         assert "#" not in shapes.replace("url(#head)", "") and "currentColor" in shapes
 
 
+@pytest.mark.long
 def test_the_scoreboard_is_made_from_the_results():
     import report_papers
 

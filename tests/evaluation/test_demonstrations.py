@@ -69,6 +69,7 @@ def test_the_recorded_actions_carry_out_the_instruction(tmp_path, small_parts):
         begin += length
 
 
+@pytest.mark.long
 def test_a_bot_that_hangs_or_raises_gets_another_seed_and_is_counted(tmp_path, small_parts):
     config = DemonstrationsConfig(levels=("GoToLocal",), episodes=5, seconds=3.0)
     about = record_demonstrations(config, tmp_path / "one.npz", make_bot=sometimes_asleep)

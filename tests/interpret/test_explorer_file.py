@@ -237,6 +237,7 @@ def test_a_long_game_with_sixteen_heads_fits_ten_megabytes_whole(tmp_path):
     assert read_html(path).meta["records"][0]["dropped"] == []
 
 
+@pytest.mark.long
 def test_five_thousand_steps(tmp_path):
     steps = 5000
     short = ballet_like(60, spatial=False, saliency=False)

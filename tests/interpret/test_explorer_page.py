@@ -14,6 +14,7 @@ from recollect.interpret import packing
 from recollect.interpret.html import read_html, write_html
 from recollect.interpret.record import Event, Removal, SlotWeights, SpaceTime
 from recollect.interpret.score import score
+from tiers import first
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
 AXE = Path(os.environ.get("AXE_CORE", Path(__file__).parents[2] / ".venv/node_modules/axe-core/axe.min.js"))
@@ -282,7 +283,7 @@ def test_a_step_takes_less_than_a_frame(browser, name, request):
 @pytest.mark.skipif(not AXE.is_file(), reason="no axe-core: npm install --prefix .venv axe-core, or set AXE_CORE")
 @pytest.mark.parametrize(
     ("name", "theme", "size"),
-    [("page", theme, size) for theme in ("dark", "light") for size in WINDOWS] + [("pair", "dark", "wide")],
+    first(1, [("page", theme, size) for theme in ("dark", "light") for size in WINDOWS] + [("pair", "dark", "wide")]),
 )
 def test_axe_finds_nothing(browser, name, theme, size, request):
     browser.window(*WINDOWS[size], theme=theme)
@@ -349,6 +350,7 @@ def test_two_episodes_share_a_cursor(browser, pair):
     assert browser.errors == []
 
 
+@pytest.mark.long
 def test_strange_records_make_safe_pages(browser, folder):
     bad = "</script><img src=x onerror=window.broken=1>"
     short = ballet_like(24)

@@ -21,7 +21,7 @@ from recollect.state import leaves, map_state
 from recollect.tasks.worlds.arcade.catch import CatchConfig
 from recollect.tasks.worlds.t_maze import TMazeConfig
 from recollect.training import FRESH_SEED
-from tiers import first
+from tiers import only
 
 MAZE = TMazeConfig(length=9, slack=7, penalty=0.05)
 STEPS = 50
@@ -48,7 +48,7 @@ def _exported(core):
     return agent, export_step(agent)
 
 
-@pytest.mark.parametrize("core", first(1, [*AXES, "gru", "lstm", "ttm"]))
+@pytest.mark.parametrize("core", only({"gru"}, [*AXES, "gru", "lstm", "ttm"]))
 def test_the_exported_step_equals_the_stream(core):
     onnxruntime = pytest.importorskip("onnxruntime")
     agent, step = _exported(core)
@@ -161,7 +161,7 @@ def _told(browser, record, t, start=0):
     return browser.run("window.memx.state()")
 
 
-@pytest.mark.parametrize("core", ["hcam", "transformer-xl", "gru"])
+@pytest.mark.parametrize("core", only({"gru"}, ["hcam", "transformer-xl", "gru"]))
 def test_the_page_plays_as_python_does(core, browser, runtime, tmp_path):
     agent, path = _page(core, runtime, tmp_path)
     browser.window(1440, 960)
@@ -184,7 +184,7 @@ def test_the_page_plays_as_python_does(core, browser, runtime, tmp_path):
     assert all(url.startswith(("file:", "blob:")) for url in browser.requests)
 
 
-@pytest.mark.parametrize("core", ["hcam", "transformer-xl", "gru"])
+@pytest.mark.parametrize("core", only({"gru"}, ["hcam", "transformer-xl", "gru"]))
 def test_an_edit_acts_as_in_python(core, browser, runtime, tmp_path):
     agent, path = _page(core, runtime, tmp_path)
     record = record_episode(agent, MAZE, seed=FRESH_SEED, longest=14)
@@ -209,6 +209,7 @@ def test_an_edit_acts_as_in_python(core, browser, runtime, tmp_path):
     assert browser.errors == []
 
 
+@pytest.mark.long
 def test_a_chunk_of_the_twin(browser, runtime, tmp_path):
     agent, path = _page("hcam", runtime, tmp_path)
     record, at = record_episode(agent, MAZE, seed=FRESH_SEED, longest=14), 9

@@ -254,6 +254,7 @@ def test_what_is_there_is_not_run_again(reproduced, monkeypatch):
     assert results(reproduced)["gru-seed0.json"]["config"]["batch_size"] == 5
 
 
+@pytest.mark.long
 def test_an_interrupt_stops_and_the_same_command_goes_on(tmp_path, monkeypatch):
     original = SupervisedTrainer.step
 

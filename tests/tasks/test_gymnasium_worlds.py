@@ -471,6 +471,7 @@ def test_a_process_that_is_killed_between_two_steps_is_named_with_its_row():
     assert not any(worker.is_alive() for worker in workers)
 
 
+@pytest.mark.long
 def test_rows_of_a_process_may_take_longer_together_than_one_of_them():
     world = GymnasiumConfig(id=f"{HERE}:Slow", processes=1, timeout=3.0).build(3)
     play(world, 1)

@@ -103,6 +103,7 @@ def test_a_run_resumes_bit_for_bit(name):
     assert first.evaluate() == second.evaluate()
 
 
+@pytest.mark.long
 def test_saved_agents_load_in_a_fresh_process(tmp_path):
     want = {}
     for name in ATTENTION_AGENTS:

@@ -70,7 +70,8 @@ def run(made, steps):
         made.close()
 
 
-@pytest.mark.parametrize("passes", first(1, [3, 1]))
+@pytest.mark.long
+@pytest.mark.parametrize("passes", [3, 1])
 def test_it_learns_to_remember_a_cue(passes):
     made = trainer(
         batch_size=32,
@@ -317,6 +318,7 @@ def test_an_actor_that_raises_is_named_in_the_learner():
     assert made.save()[1]["updates"] > 0
 
 
+@pytest.mark.long
 def test_an_actor_that_hangs_is_named(monkeypatch):
     monkeypatch.setattr("recollect.training.impala.actors.PATIENCE", 0.1)
     made = trainer(CueConfig(fault="hang"), schedule=replace(OVERLAPPING, timeout=4.0))
