@@ -15,7 +15,11 @@ from recollect.tasks import Copying, Recall, StreetLearnConfig, TMazeConfig
 from recollect.tasks.memory_requirements import measure
 
 STUDIES = ["htm-ballet", "htm-generalisation", "htm-visual-match", "htm-words", "htm-permanence", "htm-streets"]
-SCALES = [pytest.param(RECIPES[key], scale, id=f"{key}-{scale}") for key in RECIPES for scale in RECIPES[key].runs]
+SCALES = [
+    pytest.param(RECIPES[key], scale, id=f"{key}-{scale}", marks=() if scale == "lite" else pytest.mark.long)
+    for key in RECIPES
+    for scale in RECIPES[key].runs
+]
 STUDY_SCALES = [
     pytest.param(RECIPES[key], scale, id=f"{key}-{scale}") for key in STUDIES for scale in ("lite", "paper")
 ]

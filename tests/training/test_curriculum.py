@@ -296,6 +296,7 @@ class SlowConfig(CueConfig):
         return Cue(self, batch_size, seed=seed, device=device)
 
 
+@pytest.mark.long
 def test_a_level_whose_world_is_not_made_in_time_is_named():
     levels = CurriculumConfig(field="delay", values=(0,), patience=1)
     made = trainer(world=SlowConfig(delay=3), schedule=ScheduleConfig(timeout=3.0, curriculum=levels))

@@ -3,7 +3,7 @@
 from os import PathLike
 from typing import Any, Self
 
-from recollect.cores.stream_memory import RowNames, StreamMemory, outside_inference_mode
+from recollect.cores.stream_memory import StreamMemory, outside_inference_mode
 from recollect.layers.rings import Rows
 
 
@@ -71,10 +71,6 @@ class ModelStream(StreamMemory):
                 f"{type(self.model).__name__}: give a model of the same description, or make a new stream"
             )
         self._become(type(self)(model, self.batch_size), self.state)
-
-    def rows_or_all(self, rows: RowNames | None) -> Rows | None:
-        """Return named rows; None: all."""
-        return None if rows is None else self.named_rows(rows)
 
     def step_core(self, inputs: Any, rows: Rows | None, is_first: Any) -> Any:
         """Take one step of some rows of the core; None: of all."""
