@@ -237,9 +237,9 @@ class GymnasiumConfig(WorldConfig):
         package, _, name = self.id.rpartition(":")
         module = import_user_module(package, f"id={self.id!r}") if package else None
         if module is not None and name.isidentifier() and name in vars(module):
-            return gymnasium.envs.registration.EnvSpec(
-                id=name, entry_point=_require_environment_class(vars(module)[name], self.id)
-            )
+            from gymnasium.envs.registration import EnvSpec  # not at import: help does without Gymnasium
+
+            return EnvSpec(id=name, entry_point=_require_environment_class(vars(module)[name], self.id))
         found, old = entry(name), OLD_ATARI.fullmatch(name)
         if old and self._native and found.entry_point == ATARI_CLASS:
             return _vector_form(f"ALE/{old[1]}-v5", found)
