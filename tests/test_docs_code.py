@@ -98,7 +98,7 @@ def test_can_this_picture_be_believed(folder, capsys):
     scope = run("believe")
     assert (folder / "explorer.html").stat().st_size > 10_000
     shown = capsys.readouterr().out
-    assert scope["report"].verdict in shown and "causality holds" in shown and "heard as acted holds" in shown
+    assert scope["report"].findings in shown and "causality holds" in shown and "heard as acted holds" in shown
 
 
 def test_atari(folder):

@@ -170,7 +170,7 @@ def test_pictures_that_are_not_numbers(tmp_path):
     report = score_with_controls([record])
     finite = next(gate for gate in report.gates if gate.name == "finite")
     assert not finite.passed and "observation of episode 0 from step 2 on" in finite.says
-    assert "do not believe the picture: finite" in report.verdict
+    assert "do not believe the picture: finite" in report.findings
     assert write_html(record, report, tmp_path / "episode.html")
 
 
@@ -194,7 +194,7 @@ def test_a_world_that_does_not_repeat_itself_is_told_and_scored_all_the_same(epi
     record = replace(record, pairs=(Pair(query=(10, 14), key=(0, 2)),))
     report = score_with_controls([record])
     repeated = next(gate for gate in report.gates if gate.name == "equal seeds")
-    assert repeated.passed is False and "equal seeds" in report.verdict
+    assert repeated.passed is False and "equal seeds" in report.findings
     names = [metric.name for metric in report.metrics]
     assert "deletion AUC" in names and not any(name.startswith("success with the") for name in names)
 
@@ -285,7 +285,7 @@ def test_pointing_game_of_an_agent_with_objects(tmp_path):
     report = score_with_controls([record])
     metric = report["pointing, perturbation actor"]
     assert 0 <= metric.value <= 1 and 0.02 < metric.chance < 0.9 and metric.number == 2
-    assert "removal KL of all" in report and "without the memory" in report.verdict
+    assert "removal KL of all" in report and "without the memory" in report.findings
 
 
 @pytest.mark.slow
@@ -304,7 +304,7 @@ def test_a_trained_agent_s_picture_can_be_believed(tmp_path):
     assert report["success with the 1 most attended"].value > report["success with the 1 most attended"].chance
     assert report["recall@1, boundaries moved"].value > 0.9
     assert all(gate.passed for gate in report.gates)
-    assert "do not believe" not in found.verdict
+    assert "do not believe" not in found.report.findings
 
 
 @pytest.mark.long
@@ -317,4 +317,4 @@ def test_an_untrained_agent_that_looks_at_the_cue_is_not_believed(draw):
     keyed = [replace(one, pairs=(Pair(query=(50, 60), key=(0, 1)),)).with_removal() for one in records]
     report = score(keyed)
     used = next(gate for gate in report.gates if gate.name == "what is recalled is used")
-    assert not used.passed and "do not believe the picture" in report.verdict
+    assert not used.passed and "do not believe the picture" in report.findings

@@ -328,8 +328,7 @@ def test_cards_show_all_their_text_and_sharp_frames_and_absent_ones_take_no_room
 
 def test_the_first_screen_holds_what_matters(wide):
     bottoms = wide.run(
-        "['now', 'heads', 'cards', 'timeline'].map((id) => document.getElementById(id).getBoundingClientRect().bottom)"
-        ".concat(document.querySelector('#trust-rows tr:nth-child(5)').getBoundingClientRect().bottom)"
+        "['verdict', 'questions', 'now', 'heads', 'cards', 'timeline'].map((id) => document.getElementById(id).getBoundingClientRect().bottom)"
     )
     assert max(bottoms) <= 960
 

@@ -118,7 +118,7 @@ def test_shuffled_labels_fail_the_gates():
     wrong = replace(record, pairs=(Pair(query=record.pairs[0].query, key=(120, 136)),))
     gates = {gate.name: gate.passed for gate in score(wrong).gates}
     assert gates["recall@1 above chance"] is False and gates["lift above chance"] is False
-    assert "do not believe" in score(wrong).verdict
+    assert "do not believe" in score(wrong).findings
     assert all(gate.passed for gate in score(record).gates)
 
 
@@ -134,7 +134,7 @@ def test_gates_see_the_future_and_wrong_sums(record):
 def test_the_report_is_json(report):
     text = json.dumps(report.to_json(), allow_nan=False)
     assert json.loads(text)["heads"][1]["label"] == "content"
-    assert "%" in report.verdict and "nats" in report.verdict
+    assert "%" in report.findings and "nats" in report.findings
 
 
 def test_records_of_different_agents_are_refused(record):
@@ -146,7 +146,7 @@ def test_records_of_different_agents_are_refused(record):
 
 def test_a_record_without_attention_has_a_verdict(record):
     bare = replace(record, heads=(), temporal=None, chunk_rel=None, removal=None)
-    assert "nothing could be scored" in score(bare).verdict
+    assert "nothing could be scored" in score(bare).findings
 
 
 @pytest.mark.parametrize("unit", ["chunk", "all"])
@@ -162,12 +162,12 @@ def test_episodes_that_never_came_to_a_decision_do_not_count_beside_those_that_d
 def test_a_verdict_speaks_of_a_decision_only_where_there_was_one(record):
     whole = replace(record.removal, unit="all", kl=np.full((STEPS, 1), 0.25, np.float32))
     bare = replace(record, heads=(), temporal=None, chunk_rel=None, removal=whole)
-    assert "changes by 0.25 nats at the decision, elsewhere by 0.25" in score(bare).verdict
-    assert score(replace(bare, pairs=())).verdict == "without the memory the policy changes by 0.25 nats on average"
+    assert "changes by 0.25 nats at the decision, elsewhere by 0.25" in score(bare).findings
+    assert score(replace(bare, pairs=())).findings == "without the memory the policy changes by 0.25 nats on average"
 
 
 def test_without_ground_truth_there_is_still_a_verdict(record):
-    verdict = score(replace(record, pairs=())).verdict
+    verdict = score(replace(record, pairs=())).findings
     assert "2 of 4 heads look back a constant number of steps" in verdict and "Pearson" in verdict
 
 

@@ -151,7 +151,7 @@ class Explore:
     env: str | None = None
     """World to explore in, if not that of the run: a key, gym:ID, or package.module:Name."""
     episodes: int = 8
-    """Number of episodes that are recorded and scored; the first one is shown."""
+    """Number of episodes that are recorded and scored; the typical one, of median effect, is shown."""
     seed: int = 0
     """Seed of the first episode; the others count on from it. None of them was seen in training."""
     policy: Literal["greedy", "sampled"] = "greedy"
@@ -201,6 +201,7 @@ class Explore:
                 print_status(line, style="yellow")
             if not self.json:
                 console.print(f"{directory}: {found.verdict}", soft_wrap=True, markup=False, highlight=False)
+                console.print(f"measures: {found.report.findings}", soft_wrap=True, markup=False, highlight=False)
             print_status(", ".join(f"{name}: {path}" for name, path in found.files.items()))
         if self.json:
             reports = [found.report.to_json() for found in explored]

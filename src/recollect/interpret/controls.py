@@ -21,7 +21,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from recollect.evaluation.agents import evaluation_mode
+from recollect.interpret.ablation import Ablation
 from recollect.interpret.episodes import LiveEpisode
+from recollect.interpret.findings import describe_findings
 from recollect.interpret.gates import decides_alike, depends_on_weights, repeats, untrained_recalls_less
 from recollect.interpret.occlusion import mask_of
 from recollect.interpret.pointing import GRID, on_grid
@@ -33,7 +35,7 @@ from recollect.interpret.robustness import moved_boundaries, sufficiency
 from recollect.interpret.saliency import find_image, policy_with_blur, sees_image
 from recollect.interpret.score import score
 from recollect.interpret.swaps import cue_swap, memory_swap
-from recollect.interpret.verdict import verdict
+from recollect.interpret.verdict import with_verdict
 
 ORDERS = 4  # random orders that are compared with an order
 STEPS = 6  # steps of an episode at which places are blurred one after the other
@@ -47,11 +49,12 @@ class Areas(NamedTuple):
     best: float
 
 
-def score_with_controls(episodes: Sequence[LiveEpisode]) -> Report:
+def score_with_controls(episodes: Sequence[LiveEpisode], ablation: Ablation | None = None) -> Report:
     """Return :func:`recollect.interpret.score.score` with all experiments that need the agent.
 
     Args:
         episodes: of one agent.
+        ablation: of the same agent, for the verdict: scores with and without its memory.
     """
     report, first = score(episodes), episodes[0]
     metrics, gates = list(report.metrics), list(report.gates)
@@ -68,7 +71,7 @@ def score_with_controls(episodes: Sequence[LiveEpisode]) -> Report:
         metrics += sufficiency(episodes)
     gates += [decides_alike(episodes), repeated, depends_on_weights(first), *untrained_recalls_less(episodes)]
     report = replace(report, metrics=tuple(metrics), gates=tuple(gates))
-    return replace(report, verdict=verdict(first, report))
+    return with_verdict(replace(report, findings=describe_findings(first, report)), episodes, ablation)
 
 
 @torch.no_grad()

@@ -1,7 +1,7 @@
 """From a trained run or model to files: episodes recorded, scored, and written in every format.
 
     found = explore_run("runs/t-maze-hcam-seed0", "explored")
-    print(found.verdict)                                   one line; explored/metrics.json has the numbers
+    print(found.verdict)                                   Yes, No or Cannot tell; explored/metrics.json has all numbers
 
 ``WRITERS`` is the table of formats: to add one, write ``writer(record, report, folder)`` and add its line.
 """
@@ -14,8 +14,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from recollect.config import require
 from recollect.files import path_errors, write_atomically
+from recollect.interpret.ablation import play_without_memory
 from recollect.interpret.controls import score_with_controls
 from recollect.interpret.episodes import LONGEST, LiveEpisode, record_episode
 from recollect.interpret.html import write_html
@@ -27,12 +30,14 @@ from recollect.interpret.record import EpisodeInfo, EpisodeRecord
 from recollect.interpret.report import Report, without_nan
 from recollect.interpret.rerun_file import require_rerun, write_rerun
 from recollect.interpret.score import score
+from recollect.interpret.verdict import typical_episode, with_verdict
 from recollect.runs.progress import ProgressReporter
 from recollect.runs.provenance import environment
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training.saved_run import load_model_and_step, require_world
 
-EPISODES = 8  # episodes that are scored; the first one is shown
+EPISODES = 8  # episodes that are scored; the typical one is shown
+ROWS = 4  # episodes that are played with and without memory, for each that is scored
 
 Writer = Callable[[EpisodeRecord, Report, Path], Path]
 """Writes one file about an episode, with the report of all episodes, into a folder, and returns its path."""
@@ -43,12 +48,14 @@ class Exploration:
     """Recorded episodes of a run, their report and the files about them."""
 
     episodes: list[LiveEpisode]
+    shown: LiveEpisode
+    """The typical one: its effect of removing memory is the median."""
     report: Report
     files: dict[str, Path]  # by the keys of :data:`WRITERS`; ``live`` where it was requested
 
     @property
     def verdict(self) -> str:
-        """The report in one line."""
+        """Whether the agent acts on its memory, in one or two sentences."""
         return self.report.verdict
 
 
@@ -95,7 +102,7 @@ def output_folders(out: Path, directories: Sequence[Path]) -> list[Path]:
 
 def write_comparison(explored: Sequence[Exploration], folder: str | PathLike[str]) -> Path:
     """Write ``compare.html``: the shown episodes of two runs with a shared time cursor."""
-    episodes, reports = [one.episodes[0] for one in explored], [one.report for one in explored]
+    episodes, reports = [one.shown for one in explored], [one.report for one in explored]
     return write_html(episodes, reports, Path(folder) / "compare.html")[0]
 
 
@@ -200,9 +207,16 @@ def explore_run(
         _require_live(directory, **options)
     engine = find_runtime(None if runtime is None else Path(runtime)) if live else None
     episodes = record_run(directory, **options)
-    shown, report = episodes[0], score_with_controls(episodes) if controls else score(episodes)
+    ablation = None
+    if all(np.isfinite(episode.logits).all() for episode in episodes):
+        names = ("seed", "greedy", "longest")
+        settings = {name: options[name] for name in names if name in options}
+        first = episodes[0]
+        ablation = play_without_memory(first.agent, first.world, episodes=ROWS * len(episodes), **settings)
+    report = score_with_controls(episodes, ablation) if controls else with_verdict(score(episodes), episodes, ablation)
+    shown = typical_episode(episodes)
     files = {name: WRITERS[name](shown, report, folder) for name in writers}
     if engine is not None:
         seed = int(options.get("seed", 0))
         files["live"] = write_live(shown.agent, shown.world, folder / "live.html", runtime=engine, seed=seed)
-    return Exploration(episodes=episodes, report=report, files=files)
+    return Exploration(episodes=episodes, shown=shown, report=report, files=files)

@@ -1,13 +1,14 @@
 """Texts and small tables of an explorer page: title, outcome, events, heads, and the checks of its picture."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from recollect.interpret.packing import Packed
 from recollect.interpret.record import EpisodeRecord, Event, Head
+from recollect.interpret.verdict import describe_episode
 
 LEAST_SCALE = 0.01  # nats: smaller effects have smaller bars, even where there is nothing larger
 FIRST = (
@@ -25,7 +26,19 @@ FIRST = (
     "attended and used, Pearson",
 )
 """Beginnings of the names of measures that are listed first."""
-SHOWN_FIRST = 7
+REMEMBERS, USES, BELIEVE = "What does it remember?", "Does it use it?", "Can I believe it?"
+OF_USE = (
+    "removal",
+    "cue swap",
+    "memory swap",
+    "success with",
+    "deletion AUC",
+    "insertion AUC",
+    "attended and used",
+    "recall-success",
+)
+OF_BELIEF = ("staticness", "moved", "redundancy", "deletion of", "insertion of", "agreement", "lag-only")
+"""Beginnings of the names of measures, by the question that they answer; the others say what is remembered."""
 SHARES = (
     "recall@",
     "mass",
@@ -87,9 +100,22 @@ def describe(record: EpisodeRecord, report: Mapping[str, Any] | None, packed: Pa
         "saliencies": [{"method": one.method, "target": one.target, "stride": one.stride} for one in record.saliency],
         "slots": [{"name": one.name, "kind": one.kind, "axes": one.axes} for one in record.slots],
         "places": None if record.spacetime is None else list(record.spacetime.grid),
-        "trust": trust_rows(report, {head.name: _display_name(record, head) for head in record.heads}),
-        "verdict": (report or {}).get("verdict", ""),
+        "questions": answer_questions(
+            record, report, {head.name: _display_name(record, head) for head in record.heads}
+        ),
+        "verdict": _verdict(record, report or {}),
         "report": report,
+    }
+
+
+def _verdict(record: EpisodeRecord, report: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the answer, its sentence, the numbers that decide it, and what the shown episode adds."""
+    text, answer = report.get("verdict", ""), report.get("answer", "")
+    return {
+        "answer": answer,
+        "reason": text.removeprefix(f"{answer.capitalize()}: ") if answer else text,
+        "numbers": [{"name": name, "value": value} for name, value in report.get("key_numbers", {}).items()],
+        "episode": describe_episode(record) if answer else "",
     }
 
 
@@ -159,38 +185,67 @@ def opening(record: EpisodeRecord, heads: list[int]) -> dict[str, int]:
     return {"step": step, "head": int(np.argmax(worth))}
 
 
-def trust_rows(report: Mapping[str, Any] | None, names: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return rows of "Can this picture be believed?": failed checks first, every number beside its control.
+def answer_questions(
+    record: EpisodeRecord, report: Mapping[str, Any] | None, names: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Return the three questions of a page: each with an answer in a sentence, and the measures behind it.
 
     Args:
+        record: the shown episode.
         report: of :func:`~recollect.interpret.score.score`, as JSON data.
         names: of heads for a person, by their name in the report.
     """
     if report is None:
         return []
-    gates = [
-        {
-            "name": PLAIN_NAMES.get(gate["name"], gate["name"]),
-            "value": "",
-            "control": "" if gate["passed"] is not None else "not tried",
-            "verdict": {True: "pass", False: "fail", None: ""}[gate["passed"]],
-            "note": gate["says"],
-        }
-        for gate in report.get("gates", ())
-    ]
-    failed = [gate for gate in gates if gate["verdict"] == "fail"]
-    rest = [gate for gate in gates if gate["verdict"] != "fail"]
-    metrics = [_trust_row(metric) for metric in report.get("metrics", ())]
+    metrics = sorted(report.get("metrics", ()), key=lambda metric: _place(metric["name"]))
     heads = [
-        _trust_row({**metric, "name": f"{metric['name']}, {names.get(head['name'], head['name'])}"})
+        {**metric, "name": f"{metric['name']}, {names.get(head['name'], head['name'])}"}
         for head in report.get("heads", ())
         for metric in head["metrics"]
     ]
-    lag_only = [row for row in heads if row["name"].startswith("lag-only")]
-    lag_only.sort(key=lambda row: "(chunks)" not in row["name"])
-    metrics.sort(key=lambda row: next((i for i, name in enumerate(FIRST) if row["name"].startswith(name)), len(FIRST)))
-    shown, others = metrics[:SHOWN_FIRST], metrics[SHOWN_FIRST:]
-    return failed + shown + lag_only + rest + others + [row for row in heads if row not in lag_only]
+    gates = list(report.get("gates", ()))
+    rows: dict[str, list[dict[str, str]]] = {REMEMBERS: [], USES: [], BELIEVE: [_gate_row(gate) for gate in gates]}
+    rows[BELIEVE].sort(key=lambda row: row["verdict"] != "fail")
+    for metric in [*metrics, *heads]:
+        name = metric["name"]
+        where = USES if name.startswith(OF_USE) else BELIEVE if name.startswith(OF_BELIEF) else REMEMBERS
+        rows[where].append(_trust_row(metric))
+    answers = {
+        REMEMBERS: report.get("findings") or report.get("verdict", ""),
+        USES: " ".join(part for part in (report.get("verdict", ""), describe_episode(record)) if part),
+        BELIEVE: _believed(gates),
+    }
+    return [{"question": name, "answer": _sentence(answers[name]), "rows": rows[name]} for name in rows]
+
+
+def _place(name: str) -> int:
+    return next((i for i, start in enumerate(FIRST) if name.startswith(start)), len(FIRST))
+
+
+def _gate_row(gate: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        "name": PLAIN_NAMES.get(gate["name"], gate["name"]),
+        "value": "",
+        "control": "" if gate["passed"] is not None else "not tried",
+        "verdict": {True: "pass", False: "fail", None: ""}[gate["passed"]],
+        "note": gate["says"],
+    }
+
+
+def _believed(gates: Sequence[Mapping[str, Any]]) -> str:
+    """Say in a sentence which checks hold."""
+    tried = [gate for gate in gates if gate["passed"] is not None]
+    failed = [PLAIN_NAMES.get(gate["name"], gate["name"]) for gate in tried if not gate["passed"]]
+    if not tried:
+        return "Cannot tell: no check was made."
+    if not failed:
+        return f"Yes: {'all' if len(tried) > 1 else 'the'} {_count(len(tried), 'check')} passed."
+    return f"No: {_count(len(failed), 'check')} of {len(tried)} failed ({', '.join(failed)})."
+
+
+def _sentence(text: str) -> str:
+    text = text[:1].upper() + text[1:]
+    return text if not text or text.endswith(".") else f"{text}."
 
 
 def _trust_row(metric: Mapping[str, Any]) -> dict[str, str]:

@@ -15,6 +15,7 @@ from recollect.interpret.record import EpisodeRecord
 from recollect.interpret.report import Samples
 
 PERMUTATIONS = 100
+LEAST_POINTS = 5  # pairs of attention and effect below which a correlation says nothing
 
 
 def effect_on_key(record: EpisodeRecord, values: np.ndarray) -> Samples:
@@ -28,7 +29,7 @@ def effect_on_key(record: EpisodeRecord, values: np.ndarray) -> Samples:
 def attended_and_used(record: EpisodeRecord, maps: Maps) -> tuple[float, float] | None:
     """Return the Pearson correlation of chunk attention and removal KL, and its mean with permuted chunks.
 
-    None where attention or effects do not vary.
+    None where attention or effects do not vary, or of fewer than :data:`LEAST_POINTS` chunks and steps.
     """
     assert record.removal is not None
     attended, used = [], []
@@ -37,9 +38,9 @@ def attended_and_used(record: EpisodeRecord, maps: Maps) -> tuple[float, float] 
         if seen.sum() >= 2:
             attended.append(maps.chunks[t, seen])
             used.append(record.removal.kl[t, seen])
-    if not attended:
+    flat = np.concatenate([*used, np.array([])])
+    if len(flat) < LEAST_POINTS:
         return None
-    flat = np.concatenate(used)
     found = pearson(np.concatenate(attended), flat)
     if np.isnan(found):
         return None

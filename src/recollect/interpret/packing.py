@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from recollect.interpret.colours import highest
+from recollect.interpret.memory_usage import LEAST_POINTS
 from recollect.interpret.quantization import Encoded, encode
 from recollect.interpret.record import MOST_STEPS, EpisodeRecord
 
@@ -140,7 +141,7 @@ def _worth(record: EpisodeRecord, head: int) -> float:
     if chunk_rel is not None and removal is not None and record.has_chunk_removal:
         both = np.isfinite(chunk_rel[:, head]) & np.isfinite(removal.kl)
         attended, used = chunk_rel[:, head][both], removal.kl[both]
-        if len(used) > 1 and attended.std() > 0 and used.std() > 0:
+        if len(used) >= LEAST_POINTS and attended.std() > 0 and used.std() > 0:
             return float(np.corrcoef(attended, used)[0, 1])
         return 0.0
     maps = record.spatial if temporal is None else temporal

@@ -122,6 +122,10 @@ class Removal:
     """``chunk``: C as in :attr:`EpisodeRecord.chunks`; ``slot``: C are the slots of the memory; ``all``: C is 1, the
     whole memory set back to its initial state."""
     method: str = ""  # how it was removed, in words
+    whole: np.ndarray | None = None
+    """float32 ``[T, A]``: the policy's parameters with the whole memory set back to its initial state before each step;
+    None where it was not measured."""
+    whole_kl: np.ndarray | None = None  # float32 ``[T]``: KL(policy || that policy) in nats
 
 
 @dataclass(frozen=True, kw_only=True)

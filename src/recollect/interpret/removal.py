@@ -24,11 +24,12 @@ from recollect.interpret.occlusion import (
     reset_parts,
     slots_of,
 )
-from recollect.interpret.playback import Playback
+from recollect.interpret.playback import Playback, map_inputs
 from recollect.interpret.record import Removal
 from recollect.state import concatenate, take_rows
 
 Chunks = Sequence[tuple[int, int]]
+ROWS = 64  # steps that are run from the initial state at a time
 
 
 @torch.no_grad()
@@ -68,7 +69,27 @@ def measure_removal(playback: Playback, chunks: Chunks, unit: str | None = None)
     for t, removed, output in results:
         for name, part in _compare(playback, output).items():
             rows[name][t, removed] = part
-    return Removal(**rows, method=method, unit=unit)
+    without, kl = without_memory(playback)
+    return Removal(**rows, method=method, unit=unit, whole=without, whole_kl=kl)
+
+
+@torch.no_grad()
+def without_memory(playback: Playback) -> tuple[np.ndarray, np.ndarray]:
+    """Run every step from the initial state: parameters of the policy ``[T, A]``, and KL(policy || this one) ``[T]``.
+
+    The inputs are those of the episode, so what the agent sees at a step stays, and all that it remembers is gone.
+    """
+    agent, found = playback.agent, []
+    for start in range(0, playback.num_steps, ROWS):
+        stop = min(start + ROWS, playback.num_steps)
+        encoded, is_first = (part[:, start:stop].transpose(0, 1) for part in (playback.encoded, playback.is_first))
+        outputs, _ = agent.core(encoded, agent.initial_state(stop - start), is_first)  # t 1 ...
+        inputs = map_inputs(lambda leaf: leaf.transpose(0, 1), playback.part(start, stop))
+        found.append(agent.decide(outputs, encoded, inputs).policy[:, 0])
+    policy = torch.cat(found)
+    own = torch.cat([playback.step(t, state)[0].policy[:, 0] for t, state in playback.states()])
+    kl = agent.distribution(own).divergence(agent.distribution(policy)).clamp(min=0.0)
+    return policy.float().cpu().numpy(), kl.float().cpu().numpy()
 
 
 def policies_without(playback: Playback, t: int, state: Any, hidden: Tensor) -> ActorCriticOutput:

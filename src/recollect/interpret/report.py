@@ -76,6 +76,13 @@ class Report:
     failed``."""
     gates: tuple[Gate, ...] = ()
     verdict: str = ""
+    """Whether the agent acts on its memory, in one or two sentences; see :mod:`recollect.interpret.verdict`."""
+    answer: str = ""
+    """The verdict's first word: ``yes``, ``no`` or ``cannot tell``."""
+    key_numbers: Mapping[str, str] = field(default_factory=dict)
+    """The two or three numbers that decide it, as text by what they are."""
+    findings: str = ""
+    """What the measures show, and which failed checks forbid to believe it, in one line."""
     notes: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> Metric:

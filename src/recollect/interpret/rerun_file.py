@@ -63,7 +63,7 @@ def write_rerun(record: EpisodeRecord, path: str | PathLike[str], report: Report
 
 
 def _log(rerun: Any, stream: Any, record: EpisodeRecord, report: Report | None) -> None:
-    texts = [*([] if report is None else [report.verdict]), *record.info.notes]
+    texts = [*([] if report is None else [report.verdict, report.findings]), *record.info.notes]
     stream.log("about", rerun.TextDocument("\n\n".join(texts)), static=True)
     events = sorted(record.events, key=lambda event: event.t)
     for t in range(record.num_steps):

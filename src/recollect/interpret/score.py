@@ -15,6 +15,7 @@ from functools import partial
 import numpy as np
 
 from recollect.evaluation.confidence_interval import quantiles
+from recollect.interpret.findings import NO_DECISION, describe_findings
 from recollect.interpret.gates import check_records
 from recollect.interpret.heads import (
     effective_number,
@@ -44,7 +45,7 @@ from recollect.interpret.recall import (
 )
 from recollect.interpret.record import EpisodeRecord, memory_heads
 from recollect.interpret.report import HeadReport, Metric, Ratio, Report, Samples, add_up, pool
-from recollect.interpret.verdict import NO_DECISION, verdict
+from recollect.interpret.verdict import with_verdict
 
 Records = Sequence[EpisodeRecord]
 RECALL: dict[str, Callable[[EpisodeRecord, Maps], Samples]] = {
@@ -96,7 +97,7 @@ def score(records: EpisodeRecord | Records) -> Report:
         gates=tuple(check_records(records, metrics)),
         notes=tuple(dict.fromkeys(note for record in records for note in record.info.notes)),
     )
-    return replace(report, verdict=verdict(records[0], report))
+    return with_verdict(replace(report, findings=describe_findings(records[0], report)), records)
 
 
 def _per_episode(name: str, values: Sequence[float]) -> list[Metric]:

@@ -2,7 +2,7 @@
 function showHeader(ep) {
   put("title", ep.title);
   put("badge", ep.outcome.text);
-  put("verdict", ep.verdict);
+  showVerdict(ep.verdict);
   $("badge").className = `badge ${ep.outcome.mark}`;
   put("about", ep.about);
   $("notes").hidden = !ep.notes.length;
@@ -17,14 +17,24 @@ function table(heads, rows) {
   return make("table", {}, make("thead", {}, make("tr", {}, ...heads.map((text) => text ? make("th", { scope: "col", text }) : make("td")))),
     make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map((text, i) => i ? cell(text) : make("th", { scope: "row", text: String(text) }))))));
 }
-function showTrust(ep) {
+function showVerdict({ answer, reason, numbers, episode }) {
+  const asked = { yes: "Yes, it uses its memory.", no: "No, it does not use its memory.", "cannot tell": "Cannot tell whether it uses its memory." };
+  put("verdict-answer", asked[answer] ?? "");
+  put("verdict-reason", reason[0] ? reason[0].toUpperCase() + reason.slice(1) : "");
+  $("verdict-answer").className = { yes: "good", no: "bad" }[answer] ?? "open";
+  $("verdict-numbers").replaceChildren(...numbers.map((one) => make("div", {}, make("dd", { text: one.value }), make("dt", { text: one.name }))));
+  put("verdict-episode", episode);
+  $("verdict").hidden = !answer && !reason;
+}
+/** The three questions: each answer at once, its measures when it is opened. */
+function showQuestions(ep) {
   const words = { pass: "passes", fail: "fails" };
-  const rows = ep.trust.map((row) => [row.name, make("td", { text: row.value, title: row.note }), make("td", { class: "soft", text: row.control }),
+  const rows = (part) => part.map((row) => [row.name, make("td", { text: row.value, title: row.note }), make("td", { class: "soft", text: row.control }),
     make("td", { class: row.verdict, text: words[row.verdict] ?? "", title: row.note })]);
-  const some = (part) => table(["measure", "value", "control", ""], part);
-  $("trust-rows").replaceChildren(...rows.length ? [some(rows.slice(0, 9))]
+  $("questions").replaceChildren(...ep.questions.length ? ep.questions.map((one) => make("details", {},
+    make("summary", {}, make("b", { text: one.question }), make("span", { text: one.answer })),
+    one.rows.length ? table(["measure", "value", "control", ""], rows(one.rows)) : make("p", { class: "soft", text: "Nothing was measured." })))
     : [make("p", { class: "soft", text: "No scores were computed for this record: nothing here says whether to believe it." })]);
-  if (rows.length > 9) $("trust-rows").append(make("details", {}, make("summary", { text: `${rows.length - 9} more measures` }), some(rows.slice(9))));
 }
 /** The step as a table, for screen readers and for people who want the numbers. */
 function showTable(ep) {
