@@ -327,9 +327,8 @@ def test_cards_show_all_their_text_and_sharp_frames_and_absent_ones_take_no_room
 
 
 def test_the_first_screen_holds_what_matters(wide):
-    bottoms = wide.run(
-        "['verdict', 'questions', 'now', 'heads', 'cards', 'timeline'].map((id) => document.getElementById(id).getBoundingClientRect().bottom)"
-    )
+    parts = "['verdict', 'questions', 'now', 'heads', 'cards', 'timeline']"
+    bottoms = wide.run(f"{parts}.map((id) => document.getElementById(id).getBoundingClientRect().bottom)")
     assert max(bottoms) <= 960
 
 

@@ -80,7 +80,10 @@ def decide(evidence: Evidence) -> Verdict:
     known = evidence.ablation
     most = max(evidence.episodes, 0 if known is None else known.episodes)
     if most < LEAST_EPISODES:
-        return say(CANNOT_TELL, f"{_count(most)} are too few; at least {LEAST_EPISODES} are needed (--episodes)")
+        return say(
+            CANNOT_TELL,
+            f"{_count(most)} {'is' if most == 1 else 'are'} too few; {LEAST_EPISODES} are needed (--episodes)",
+        )
     if known is None:
         if _is_same(evidence):
             return say(NO, f"without its memory {_changes(evidence)}")
@@ -185,7 +188,7 @@ def choices_changed(record: EpisodeRecord) -> tuple[np.ndarray, np.ndarray] | No
     """Return whether each choice changes without the whole memory, and the share of probability that moves.
 
     Of an episode's decisions that depend on an earlier step, or, where it has none, of all its steps but the last of an
-    ended episode. None where it was not measured.
+    ended episode. None where it was not measured, or every policy is NaN.
 
     Returns:
         float ``[choices]`` twice.
@@ -194,11 +197,14 @@ def choices_changed(record: EpisodeRecord) -> tuple[np.ndarray, np.ndarray] | No
     if removal is None or removal.whole is None or removal.whole_kl is None:
         return None
     steps = choice_steps(record)
-    if not record.discrete:
+    if record.discrete:
+        own, other = (_softmax(part[steps]) for part in (record.logits, removal.whole))
+        changed, moved = own.argmax(-1) != other.argmax(-1), 0.5 * np.abs(own - other).sum(-1)
+    else:
         moved = 1 - np.exp(-removal.whole_kl[steps].astype(float))
-        return (removal.whole_kl[steps] > CHANGED_KL).astype(float), moved
-    own, other = (_softmax(part[steps]) for part in (record.logits, removal.whole))
-    return (own.argmax(-1) != other.argmax(-1)).astype(float), 0.5 * np.abs(own - other).sum(-1)
+        changed = removal.whole_kl[steps] > CHANGED_KL
+    known = np.isfinite(moved)  # a broken observation has no policy
+    return (changed[known].astype(float), moved[known]) if known.any() else None
 
 
 def choice_steps(record: EpisodeRecord) -> list[int]:
@@ -208,7 +214,7 @@ def choice_steps(record: EpisodeRecord) -> list[int]:
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:
-    shifted = np.exp(logits.astype(float) - np.nanmax(logits, -1, keepdims=True))
+    shifted = np.exp(logits.astype(float) - logits.max(-1, keepdims=True).astype(float))
     return shifted / shifted.sum(-1, keepdims=True)
 
 

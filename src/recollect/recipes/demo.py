@@ -316,8 +316,8 @@ def _explore(
     """Run the memory explorer in a corridor of twice the length, so that the lag differs from that of training."""
     options = {"episodes": EXPLORED} | options
     found = explore_run(source, folder, writers=("metrics", "explorer"), world=longer(world, 2), **options)
+    console.print(f"Does it use its memory? {found.verdict}", highlight=False, soft_wrap=True, markup=False)
     console.print(f"What it remembers: {found.report.findings}", highlight=False, soft_wrap=True, markup=False)
-    console.print(f"Does it use that? {found.verdict}", highlight=False, soft_wrap=True, markup=False)
     console.print(f"See for yourself: {found.files['explorer']}", highlight=False, soft_wrap=True, markup=False)
     return found
 
