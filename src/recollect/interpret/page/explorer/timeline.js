@@ -4,7 +4,7 @@ let fixedKey = "";
 /** Rows of the timeline that this episode has: [name, top, height]. */
 function trackRows(ep) {
   const wanted = [["events", 22, ep.events.some((event) => event.block)], ["recall", 66, ep.all.temporal],
-    ["used (KL)", 20, ep.removal], ["value", 30, true], ["entropy", 24, ep.entropy], ["reward", 18, true], ["action", 12, true]];
+    ["used (KL)", 24, ep.removal], ["value", 30, true], ["entropy", 24, ep.entropy], ["reward", 18, true], ["action", 12, true]];
   let top = 2;
   const rows = {};
   for (const [name, height, there] of wanted) if (there) { rows[name] = { top, height, base: top + height }; top += height + 7; }
