@@ -222,9 +222,14 @@ def _place(name: str) -> int:
     return next((i for i, start in enumerate(FIRST) if name.startswith(start)), len(FIRST))
 
 
+def _gate_name(gate: Mapping[str, Any]) -> str:
+    name: str = gate["name"]
+    return PLAIN_NAMES.get(name, name)
+
+
 def _gate_row(gate: Mapping[str, Any]) -> dict[str, str]:
     return {
-        "name": PLAIN_NAMES.get(gate["name"], gate["name"]),
+        "name": _gate_name(gate),
         "value": "",
         "control": "" if gate["passed"] is not None else "not tried",
         "verdict": {True: "pass", False: "fail", None: ""}[gate["passed"]],
@@ -235,7 +240,7 @@ def _gate_row(gate: Mapping[str, Any]) -> dict[str, str]:
 def _believed(gates: Sequence[Mapping[str, Any]]) -> str:
     """Say in a sentence which checks hold."""
     tried = [gate for gate in gates if gate["passed"] is not None]
-    failed = [PLAIN_NAMES.get(gate["name"], gate["name"]) for gate in tried if not gate["passed"]]
+    failed = [_gate_name(gate) for gate in tried if not gate["passed"]]
     if not tried:
         return "Cannot tell: no check was made."
     if not failed:
