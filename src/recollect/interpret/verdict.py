@@ -28,6 +28,8 @@ MOST_GAIN = 0.25
 UNMOVED = 0.1
 """Share of a policy's probability that moves without memory at the step where it moves most; below it is the same
 policy. An untrained agent, whose actions are all but equally likely, may change its first choice without any reason.
+Set on seed 0 and tried on fresh seeds (1000, 2000): the policies of six trained agents move by 0.17 to 1.00,
+those drawn anew or with a cut path of memory by 0.006 at most.
 """
 CHANGED_KL = 0.1  # nats: by so much a policy of continuous actions changes where its action counts as another
 REQUIRED = ("finite", "causality", "rows sum", "heard as acted")
