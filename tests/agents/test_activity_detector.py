@@ -1,4 +1,5 @@
 import json
+import math
 import shutil
 
 import pytest
@@ -179,3 +180,11 @@ def test_smoothed_labels_as_a_loop():
     assert loss == 0 and not logits.grad.any()
     with pytest.raises(ValueError, match="do not agree"):
         detection_loss(logits, targets[:, :2], mask)
+
+
+@pytest.mark.parametrize(("grid", "count"), [((1, 7, 7), 16), ((1, 5, 8), 10), ((2, 6, 6), 18), ((4, 3, 3), 6)])
+def test_tokens_are_averaged_as_by_adaptive_pooling(grid, count):
+    tokens = torch.randn(2, math.prod(grid), 5, dtype=torch.float64)
+    shape = pool_shape(grid, count)
+    maps = torch.nn.functional.adaptive_avg_pool3d(tokens.mT.unflatten(-1, grid), shape)
+    torch.testing.assert_close(pool(tokens, grid, count), maps.flatten(2).mT)

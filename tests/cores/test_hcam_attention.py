@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from recollect.cores.hcam import HierarchicalChunkMemoryConfig
 from recollect.cores.hcam.attention import (
@@ -403,3 +404,22 @@ def test_chunks_that_nobody_may_read_are_left_out_and_change_nothing(readable, t
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
     with torch.no_grad():
         assert sees(layer, mask, 9) == slice(0, 9), "acting costs the same at every age"
+
+
+@pytest.mark.parametrize("heads", [1, 4])
+def test_one_step_of_local_attention_is_the_last_of_many(heads):
+    torch.manual_seed(0)
+    attention, w = LocalAttention(16, heads).double(), 6
+    for weight in attention.parameters():
+        nn.init.normal_(weight, std=0.4)
+    features = torch.randn(w + 1, 16, dtype=torch.float64)
+    visible = visible_steps(torch.tensor([[0], [4], [50]]), w)  # nothing, a part, and the whole window
+    window = torch.where(visible[:, 0, :-1, None], torch.randn(3, w, 16, dtype=torch.float64), 0.0)
+    x = torch.randn(3, 1, 16, dtype=torch.float64)
+    results = []
+    for steps in (1, 2):  # in a call of two steps, the first one
+        leaves = [leaf.clone().requires_grad_() for leaf in (x, window)]
+        out = attention(leaves[0].repeat(1, steps, 1), leaves[1], visible.repeat(1, steps, 1), features)[:, :1]
+        learned = [weight for weight in attention.parameters() if weight.requires_grad]
+        results.append([out, *torch.autograd.grad(out.square().sum(), [*leaves, *learned])])
+    torch.testing.assert_close(*results, rtol=1e-10, atol=1e-12)

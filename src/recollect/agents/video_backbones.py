@@ -234,8 +234,21 @@ def pool(tokens: Tensor, grid: Grid, count: int) -> Tensor:
     shape = pool_shape(grid, count)
     if shape == grid:
         return tokens
-    maps = tokens.mT.unflatten(-1, grid)
-    return F.adaptive_avg_pool3d(maps, shape).flatten(2).mT
+    weights = torch.ones(1, 1, dtype=torch.float64, device=tokens.device)
+    for size, cells in zip(grid, shape, strict=True):
+        weights = torch.kron(weights, cell_averages(size, cells, tokens.device))
+    return weights.to(tokens.dtype) @ tokens
+
+
+def cell_averages(size: int, cells: int, device: torch.device) -> Tensor:
+    """Return the weights ``[cells, size]``, in float64, of adaptive average pooling along one axis.
+
+    Cell i averages the places from floor(i size / cells) to ceil((i + 1) size / cells) - 1. A product with weights
+    can be exported everywhere; ONNX has no adaptive pooling.
+    """
+    cell, place = torch.arange(cells, device=device)[:, None], torch.arange(size, device=device)
+    inside = (place >= cell * size // cells) & (place * cells < (cell + 1) * size)
+    return inside / inside.sum(1, keepdim=True, dtype=torch.float64)
 
 
 def initial_positions(grid: Grid, dim: int) -> Tensor:

@@ -224,7 +224,7 @@ def sliding_attention(  # noqa: PLR0913 (an equation of many letters)
             scores = (p.flatten(1, 2) @ offset_keys.transpose(-1, -2)).unflatten(1, p.shape[1:3]).add_(scores)
         if bias is not None:
             scores = scores + bias[:, None, None].to(scores.dtype)
-        weights = _weights(scores, seen, top_k)
+        weights = softmax_visible(scores, seen, top_k)
         if tap is not None:
             weights = tap.edit(weights.transpose(0, 1)).transpose(0, 1)
         return to_full(weights.to(v.dtype)) @ v, weights
@@ -268,8 +268,14 @@ def overlapping_blocks(steps: Tensor, window: int, block: int) -> list[Tensor]:
     return parts
 
 
-def _weights(scores: Tensor, visible: Tensor, top_k: int | None) -> Tensor:
-    """Softmax of scores ``[h, b, t, w + 1]`` over visible steps, in float32 or better."""
+def softmax_visible(scores: Tensor, visible: Tensor, top_k: int | None = None) -> Tensor:
+    """Return the softmax over visible entries, in float32 or better.
+
+    Args:
+        scores: ``[..., w + 1]``.
+        visible: bool, broadcastable to ``scores``; at least one entry of each row.
+        top_k: keep only so many of the largest scores; None: all.
+    """
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     # A query sees at least itself, so the smallest finite number becomes weight 0 exactly.
     scores = scores.masked_fill(~visible, torch.finfo(scores.dtype).min)

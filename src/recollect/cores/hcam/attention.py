@@ -42,7 +42,7 @@ from torch import Tensor, nn
 from recollect.cores.hcam.config import ChunkAttentionVariant, Relevance
 from recollect.layers.positions import sinusoid
 from recollect.layers.tap import Tap
-from recollect.layers.window_attention import sliding_attention
+from recollect.layers.window_attention import sliding_attention, softmax_visible
 from recollect.ops.linear import Linear, linear
 from recollect.ops.short_softmax import softmax
 from recollect.ops.torch_internals import learns_on_cpu
@@ -391,6 +391,8 @@ class LocalAttention(nn.Module):
         None is an empty window, of which ``visible`` must show nothing.
         """
         d, heads = x.shape[-1], self.num_heads
+        if window is not None and x.shape[1] == 1 and not self.tap.has_listeners:
+            return self._one_step(x, window, visible, features)
         weight, bias, delta, offset_keys = self.folded(features)
         new = linear(F.layer_norm(x, (d,)), weight, bias)  # b t 3d
         queries, keys, values = new.unflatten(-1, (3, heads, -1)).permute(2, 3, 0, 1, 4)  # each h b t e
@@ -411,3 +413,20 @@ class LocalAttention(nn.Module):
             tap=self.tap,
         )
         return self.out(read.permute(1, 2, 0, 3).flatten(2))
+
+    def _one_step(self, x: Tensor, window: Tensor, visible: Tensor, features: Tensor) -> Tensor:
+        """Return the same for a single query: W_k meets the query and W_v the sum, instead of every step in the window.
+
+        q (W_k n_s + b_k) = (q W_k) n_s + const        sum_s a_s (W_v n_s + b_v) = W_v sum_s a_s n_s + b_v
+        """
+        d, heads = x.shape[-1], self.num_heads
+        weight, bias, delta, offset_keys = self.folded(features)
+        steps = F.layer_norm(torch.cat((window, x), 1), (d,))  # b w+1 d
+        query = linear(steps[:, -1:], weight[:d], bias[:d]).unflatten(-1, (heads, 1, -1)).flatten(0, 1)  # b h 1 e
+        keys, values = weight[d:].to(query.dtype).unflatten(0, (2, heads, -1))  # each h e d
+        offset_scores = (query + delta[:, None].to(query.dtype)) @ offset_keys.to(query.dtype).mT  # b h 1 w+1
+        steps = steps.to(query.dtype)[:, None]
+        scores = (query @ keys) @ steps.mT + offset_scores
+        mixed = softmax_visible(scores, visible[:, None]).to(steps.dtype) @ steps  # b h 1 d
+        read = (mixed @ values.mT).flatten(1)  # b f
+        return self.out((read + bias[2 * d :].to(read.dtype))[:, None])
