@@ -31,6 +31,7 @@ from report_speed import (
     chunk_text,
     core_table,
     cost_table,
+    export_table,
     full_tables,
     live_table,
     mutation_table,
@@ -79,7 +80,7 @@ BLOCKS: dict[str, dict[str, Callable[[], str]]] = {
         "places": place_table,
     },
     "docs/video.md": {"rows": video_table, "flops": flops_that_differ},
-    "docs/deploy.md": {"live": live_table},
+    "docs/deploy.md": {"live": live_table, "exported": export_table},
     "docs/robots.md": {"learned": robot_table, "rates": rate_table},
     "docs/attention-agents.md": {
         "sizes": size_table,

@@ -242,6 +242,20 @@ def live_table() -> str:
     return table_with_source(heads, rows, found["environment"]) + busy.format(found["environment"]["cores"])
 
 
+def export_table() -> str:
+    """Microseconds of exported steps beside streams."""
+    found = read_newest("export")
+    rows = [
+        (
+            f"`{row['core']}`", row["format"], f"{row['stream_us']:,.0f}", f"{row['exported_us']:,.0f}",
+            f"{row['ratio']:.2f} ({row['lowest']:.2f} to {row['highest']:.2f})", f"{row['build_seconds']:.0f}",
+        )
+        for row in found["rows"]
+    ]  # fmt: skip
+    heads = ["core", "format", "stream, us", "exported, us", "exported / stream (all rounds)", "to export, s"]
+    return table_with_source(heads, rows, found["environment"])
+
+
 def cost_rows(folder: Path = MEASURED) -> tuple[list[tuple[str, ...]], Row]:
     """Attention agents in Pong: times, also as ratios to ``adaptive`` beside those of the thesis, bytes and FLOPs."""
     files = [read(path) for path in sorted(folder.glob("attention-agents-*.json"), reverse=True)]
