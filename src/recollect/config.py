@@ -27,6 +27,8 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar, cast
 
+from recollect.entry_points import package_of
+
 T = TypeVar("T")
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -191,7 +193,15 @@ def import_user_module(module: str, what: str) -> types.ModuleType:
     try:
         return importlib.import_module(module)
     except (ImportError, ValueError, TypeError) as error:
-        raise ValueError(f"{what}: cannot import {module!r} ({error}): install it, or go to its folder") from None
+        package = package_of(module)
+        remedy = "install it, or go to its folder" if package is None else f"update or uninstall {package}"
+        raise ValueError(f"{what}: cannot import {module!r} ({error}): {remedy}") from None
+    except Exception as error:
+        package = package_of(module)
+        if package is None:
+            raise  # a mistake in the user's own module: its traceback says where
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{what}: cannot import {module!r} ({reason}): update or uninstall {package}") from None
 
 
 def parse_value(text: str) -> Any:
@@ -234,9 +244,8 @@ def needs_user_code(config: Any) -> bool:
     """Return whether reading the JSON form of a config imports modules outside this package."""
     modules = (type(config).__module__, *getattr(config, "imports", ()))
     inner = (getattr(config, field.name) for field in dataclasses.fields(config))
-    return any(module.partition(".")[0] != __package__ for module in modules) or any(
-        needs_user_code(part) for part in inner if dataclasses.is_dataclass(part)
-    )
+    foreign = (module for module in modules if module.partition(".")[0] != __package__ and package_of(module) is None)
+    return any(True for _ in foreign) or any(needs_user_code(part) for part in inner if dataclasses.is_dataclass(part))
 
 
 def config_class(
@@ -333,7 +342,7 @@ def _class_of(data: Mapping[str, Any], expected: type[T], kinds: _Kinds, where: 
 
 
 def _require_trust(module: str, field: str, value: object, trust: bool) -> None:
-    known = module in sys.modules or module.partition(".")[0] == __package__
+    known = module in sys.modules or module.partition(".")[0] == __package__ or package_of(module) is not None
     require(
         known or trust,
         field,

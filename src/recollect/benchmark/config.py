@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from recollect.config import lookup, require
 from recollect.cores import CORES
+from recollect.cores.find import require_core_name
 
 POSITIONS = (100, 1_000, 10_000, 100_000)
 
@@ -13,7 +14,7 @@ class CoresBenchmark:
     """Speed, bytes and FLOPs of memory cores at one common shape."""
 
     cores: tuple[str, ...] = ()
-    """Cores to measure; all of them when empty."""
+    """Cores to measure, also package.module:Config; all of this library when empty."""
     dim: int = 512
     """Width of inputs and cores."""
     layers: int = 4
@@ -42,7 +43,7 @@ class CoresBenchmark:
 
     def __post_init__(self) -> None:
         for name in self.cores:
-            lookup(CORES, name, "core")
+            require_core_name(name)
         _require_at_least(self, 1, "dim", "layers", "heads", "memory_len", "chunk_len", "chunks", "top_k")
         _require_at_least(self, 2, "repeats")
         require(self.dim % self.heads == 0, "heads", self.heads, f"choose a divisor of dim={self.dim}")

@@ -20,6 +20,7 @@ from recollect.benchmark.timing import Timing, matmul_peak, measure
 from recollect.cores import CORES
 from recollect.cores.config import CoreConfig
 from recollect.cores.contract import MemoryCore
+from recollect.cores.find import find_core
 from recollect.state import nbytes, take_rows
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -56,7 +57,9 @@ def run(config: CoresBenchmark, progress: Progress | None = None) -> Results:
 
 def core_config(name: str, config: CoresBenchmark) -> CoreConfig:
     """Return the config of core ``name`` at the benchmark's shape; other fields keep their defaults."""
-    cls = CORES[name]
+    cls = find_core(name)
+    if isinstance(cls, CoreConfig):
+        return cls
     known = {field.name: field.default for field in dataclasses.fields(cls)}
     wanted = {
         "dim": config.dim,

@@ -16,6 +16,7 @@ from tyro.conf import arg
 from recollect.cli.flag_names import ALIASES, COMMON, REMEDIES
 from recollect.cli.options import TrainOptions
 from recollect.config import lookup
+from recollect.entry_points import installed_names
 
 _ARG: Any = type(arg(name=""))
 
@@ -190,6 +191,7 @@ def likely_flags(task: str, core: str, trainer: str | None = None) -> tuple[dict
         that only the user-defined class has.
     """
     foreign = ":" in task and not task.startswith("gym:")
+    trainer = "cloning" if task.startswith("recording:") else trainer
     known: dict[str, Flag] = {}
     for similar in ("gym", "recall") if foreign else (task,):
         try:
@@ -224,9 +226,9 @@ def require_known(
     from recollect.tasks import TASKS
 
     if ":" not in task:
-        lookup(TASKS, task, "task")
+        lookup({**TASKS, **dict.fromkeys(installed_names("tasks"))}, task, "task")
     if ":" not in core:
-        lookup(CORES, core, "core")
+        lookup({**CORES, **dict.fromkeys(installed_names("cores"))}, core, "core")
     known, own = run_flags(task, core, trainer, agent), ()
     if known is None:
         known, own = likely_flags(task, core, trainer)

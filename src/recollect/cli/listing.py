@@ -9,7 +9,7 @@ from rich.table import Table
 from tyro.conf import Positional
 
 from recollect.config import lookup
-from recollect.terminal import print_json, table
+from recollect.terminal import print_json, print_status, table
 
 TABLES = ("cores", "tasks", "agents", "trainers", "recipes", "models")
 PROSE = ("about", "source")
@@ -20,7 +20,7 @@ UNLIMITED = 10_000
 
 @dataclass(frozen=True)
 class List:
-    """Show what there is: cores, tasks, agents, trainers, recipes, models."""
+    """Show what there is, here and in installed packages: cores, tasks, agents, trainers, recipes, models."""
 
     room: Positional[str] = "all"
     """Table to list: cores, tasks, agents, trainers, recipes, models or all."""
@@ -30,9 +30,16 @@ class List:
     def run(self, console: Console) -> int:
         """Print the tables."""
         names = TABLES if self.room == "all" else (lookup({name: name for name in TABLES}, self.room, "table"),)
-        from recollect.recipes.table_of_contents import TABLE_OF_CONTENTS
+        from recollect.entry_points import KINDS
+        from recollect.recipes.table_of_contents import TABLE_OF_CONTENTS, installed_rows
 
         tables = {name: TABLE_OF_CONTENTS[name]() for name in names}
+        for kind in KINDS:
+            if kind in tables:
+                rows, broken = installed_rows(kind)
+                tables[kind] += rows
+                for line in broken:
+                    print_status(line, style="yellow")
         if self.json:
             print_json(tables)
             return 0

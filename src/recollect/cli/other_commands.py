@@ -94,15 +94,15 @@ class Certify:
     def run(self, console: Console) -> int:
         """Print a card per core, and a summary of many. Exit status 1 when a line fails."""
         from recollect.cores import CORES
+        from recollect.cores.find import require_core_name
 
-        for name in self.cores:
+        named = [name if name == "all" else require_core_name(name) for name in self.cores]
+        for name in named:
             if ":" in name:
                 require_importable(name, "core")
-            elif name != "all":
-                lookup(CORES, name, "core")
         from recollect.certify import certify_many, summary
 
-        names = [key for name in self.cores for key in (CORES if name == "all" else [name])]
+        names = [key for name in named for key in (CORES if name == "all" else [name])]
         given = {"long_steps": self.steps, "long_seconds": self.seconds, "steps": self.length}
         given |= {"lines": self.lines or None, "input_shape": self.input_shape or None, "reference": self.reference}
         options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
@@ -129,7 +129,8 @@ class Reproduce:
     """lite (minutes on two processor cores; streets and Pong take up to two hours a run), long (hours on one) or paper
     (the paper's own sizes)."""
     cores: tuple[str, ...] = ()
-    """Only the rows of these cores; empty runs all."""
+    """Only the rows of these cores; empty runs all. In memory-suite and recall also package.module:Config, which adds
+    a row."""
     seeds: int | None = None
     """Number of seeds of every row; the recipe's number when None, which is smaller for some rows."""
     device: str | None = None
@@ -141,10 +142,15 @@ class Reproduce:
 
     def run(self, console: Console) -> int:
         """Reproduce; the same command resumes an interrupted one."""
-        from recollect.recipes import RECIPES
+        from recollect.cores.find import require_core_name
+        from recollect.recipes import find_recipe
 
-        recipe, cores = lookup(RECIPES, self.name, "recipe"), self.cores or None
-        recipe.rows(self.scale)
+        recipe = find_recipe(self.name)
+        known = {run.core for run in recipe.rows(self.scale)}
+        cores = [core if core in known else require_core_name(core) for core in self.cores] or None
+        for core in cores or ():
+            if ":" in core:
+                require_importable(core, "core")
         from recollect.recipes.reproduce import failed, reproduce
 
         options: dict[str, Any] = {"root": self.root, "device": self.device, "console": console}
@@ -186,6 +192,9 @@ def run_benchmark(words: Sequence[str], console: Console) -> int:
 
     name, *words = ["cores", *words] if words[:1] in (["--help"], ["-h"]) else list(words) or [""]
     settings, measuring, rendering = lookup(benchmark.BENCHMARKS, name, "benchmark")
+    named = "ops" if name == "ops" else "cores"
+    if words and not words[0].startswith("-") and hasattr(settings, named):
+        words = [f"--{named}", *words]  # recollect benchmark cores gru my_module:MyConfig
     known = flags.config_flags(settings()) | flags.config_flags(PrintOptions())
     if any(word in ("-h", "--help", "--help-all") for word in words):
         console.print(

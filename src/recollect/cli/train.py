@@ -17,6 +17,7 @@ from recollect.cli.seeds import train_seeds
 from recollect.cli.train_help import show_help
 from recollect.cli.train_request import Request, read_request
 from recollect.config import needs_user_code, require
+from recollect.entry_points import installed_names
 from recollect.learners import process_count, process_rank
 from recollect.tasks import TASKS
 from recollect.terminal import print_status
@@ -47,7 +48,7 @@ def _require_valid(request: Request) -> None:
             if ":" in name:
                 require_importable(name, what)
     elif "--resume" not in request.rest:
-        tasks = ", ".join(TASKS)
+        tasks = ", ".join([*TASKS, *installed_names("tasks")])
         raise ValueError(f"name a task: recollect train TASK --core KEY; tasks: {tasks}, gym:ID, module:Class")
 
 

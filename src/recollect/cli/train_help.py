@@ -7,13 +7,15 @@ from rich.console import Console
 from recollect.cli import flags
 from recollect.cli.train_request import CORE, Request
 from recollect.cores import CORES
+from recollect.entry_points import installed_names
 from recollect.recipes.attention_agents import ATTENTION_AGENTS
 from recollect.tasks import TASKS
 from recollect.terminal import two_columns
 
 OPTIONS = {
-    "TASK": f"Task to learn: {', '.join(TASKS)}, gym:ID (any Gymnasium environment), module:Class.",
-    "--core KEY": f"The memory: {', '.join(CORES)}. [{CORE}]",
+    "TASK": f"Task to learn: {', '.join([*TASKS, *installed_names('tasks')])}, gym:ID (any Gymnasium environment), "
+    "recording:FILE.npz (episodes to imitate without a world), module:Class.",
+    "--core KEY": f"The memory: {', '.join([*CORES, *installed_names('cores')])}, module:Config. [{CORE}]",
     "--agent NAME": "In a world of images, a whole agent of George 2021 in place of --core: "
     f"{', '.join(ATTENTION_AGENTS)}.",
     "--trainer KEY": "Another way to learn: in a world, cloning imitates (--teacher), and decision-transformer learns "

@@ -62,6 +62,19 @@ class Recording(NamedTuple):
     words: tuple[str, ...] = ()
     """Word of every number in the part ``language``, the first one empty; empty where unknown."""
 
+    def select(self, numbers: np.ndarray) -> "Recording":
+        """Return the episodes with these numbers, long ``[e]``, in their order."""
+        starts = self.lengths.cumsum() - self.lengths
+        steps = np.concatenate([np.arange(int(starts[n]), int(starts[n] + self.lengths[n])) for n in numbers])
+        by_step = {"action": self.action[steps], "reward": self.reward[steps]}
+        by_episode = {name: getattr(self, name)[numbers] for name in ("lengths", "terminated", "score")}
+        observation = {name: leaf[steps] for name, leaf in self.observation.items()}
+        return self._replace(observation=observation, **by_step, **by_episode)
+
+    def taken_actions(self) -> np.ndarray:
+        """Return all actions but those of last steps, where none is taken."""
+        return np.delete(self.action, self.lengths.cumsum() - 1, axis=0)
+
     def with_words_of(self, spec: WorldSpec, name: str) -> "Recording":
         """Return the same episodes with their sentences in the vocabulary of a world.
 

@@ -1,5 +1,7 @@
 """Complete runs as Python functions that return a config, one file per paper. ``RECIPES`` is the table of contents."""
 
+from recollect.config import load_object, lookup
+from recollect.entry_points import installed_names, resolve
 from recollect.recipes.attention_agents.study import STUDY
 from recollect.recipes.babyai import BABYAI
 from recollect.recipes.base import Recipe, Run, Scale, Test
@@ -23,6 +25,23 @@ from recollect.recipes.tlb_self_supervised import SELF_SUPERVISED
 from recollect.recipes.train import TRAINING, training
 from recollect.recipes.ttm_video import TTM_VIDEO
 
+
+def find_recipe(name: str) -> Recipe:
+    """Return a recipe of this library, of an installed package (its name there), or ``package.module:RECIPE``.
+
+    Raises:
+        ValueError: an unknown recipe, a module that cannot be imported, or something that is no recipe.
+    """
+    target = resolve("recipes", name, RECIPES)
+    if ":" not in target:
+        lookup({**RECIPES, **dict.fromkeys(installed_names("recipes"))}, target, "recipe")
+        return RECIPES[target]
+    found = load_object(target, "recipe")
+    if isinstance(found, Recipe):
+        return found
+    raise ValueError(f"recipe={target!r} is a {type(found).__name__}: name an instance of recollect.recipes.Recipe")
+
+
 RECIPES: dict[str, Recipe] = {
     "copying": COPYING,
     "listops": LISTOPS,
@@ -41,4 +60,4 @@ RECIPES: dict[str, Recipe] = {
     **{recipe.name: recipe for recipe in (*ARENA_RECIPES, IMAGES, SELF_SUPERVISED, *HTM_RECIPES, INFERENCE, ABLATIONS)},
 }
 
-__all__ = ["RECIPES", "TRAINING", "Recipe", "Run", "Scale", "Test", "training"]
+__all__ = ["RECIPES", "TRAINING", "Recipe", "Run", "Scale", "Test", "find_recipe", "training"]

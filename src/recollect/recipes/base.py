@@ -22,7 +22,7 @@ def require_scale(scale: str, *known: Scale) -> None:
 
 def file_name(row: str) -> str:
     """Return a row's name as part of a file name: ``hcam, k = 4`` becomes ``hcam-k4``."""
-    return row.replace(", ", "-").replace(" = ", "").replace(" ", "-")
+    return row.replace(", ", "-").replace(" = ", "").replace(" ", "-").replace(":", "-")
 
 
 class Measure(Protocol):
@@ -120,6 +120,8 @@ class Recipe:
     """Seeds of each scale: 0, 1, ..."""
     pages: MakePages | None = None
     """Its pages, if a table in ``docs/results.md`` is not enough."""
+    rows_of: Callable[[str], list[Run]] | None = None
+    """Rows of a core that is not of this library, ``package.module:Config``; None where the recipe takes none."""
 
     def rows(self, scale: str) -> list[Run]:
         """Return the runs of a scale.
@@ -130,3 +132,15 @@ class Recipe:
         if scale not in self.runs:
             raise ValueError(f"scale={scale!r}: {self.name} has {', '.join(self.runs)}")
         return self.runs[scale]()  # type: ignore[index]
+
+    def more_rows(self, cores: Sequence[str]) -> list[Run]:
+        """Return the rows of cores that are not of this library.
+
+        Raises:
+            ValueError: the recipe takes none, or a core cannot be imported.
+        """
+        own = [core for core in dict.fromkeys(cores) if ":" in core]
+        if own and self.rows_of is None:
+            remedy = "memory-suite and recall do; or recollect train TASK --core"
+            raise ValueError(f"cores={own[0]!r}: {self.name} has no rows for cores of one's own: {remedy} {own[0]}")
+        return [run for core in own for run in self.rows_of(core)] if self.rows_of else []

@@ -1,10 +1,14 @@
 """Configs of all cores with about equal numbers of parameters, so that tables compare memories and not sizes."""
 
+from dataclasses import fields as fields_of
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from recollect.config import lookup
 from recollect.cores import CORES
 from recollect.cores.config import CoreConfig
+from recollect.cores.find import find_core
 
 SIZES: dict[str, dict[str, Any]] = {
     "memoryless": {"dim": 112},
@@ -31,13 +35,52 @@ SIZES: dict[str, dict[str, Any]] = {
 """Settings of each core besides two layers of width 64 and four heads."""
 
 
+MIDDLE = 82_500
+"""Parameters that a core of somebody else is brought to, by its width."""
+
+
 def equal_core(key: str, **fields: Any) -> CoreConfig:
     """Return the config of a core with 65 000 to 100 000 parameters, for inputs of width 64.
 
     Args:
-        key: of any core.
+        key: of any core; of ``package.module:Config`` the width ``dim`` is chosen, where the class has that field.
         fields: other values, for the fields that this core has.
     """
+    if ":" in key:
+        return _own_core(key)
     cls = lookup(CORES, key, "core")
     sizes = {"dim": 64, "num_layers": 2, "num_heads": 4, "hidden_dim": 128, **SIZES.get(key, {}), **fields}
     return cls(**{name: value for name, value in sizes.items() if name in cls.__dataclass_fields__})
+
+
+@cache
+def _own_core(name: str) -> CoreConfig:
+    """Return the config of a core that is not of this library, of about :data:`MIDDLE` parameters.
+
+    A config is taken as it is. Of a class the common sizes are set, and the width ``dim`` that comes nearest.
+
+    Raises:
+        ValueError: the module cannot be imported, or no width up to 2048 can be built.
+    """
+    found = find_core(name)
+    if isinstance(found, CoreConfig):
+        return found
+    known = {field.name for field in fields_of(found)}
+    sizes = {"dim": 64, "num_layers": 2, "num_heads": 4, "hidden_dim": 128}
+    config = found(**{field: value for field, value in sizes.items() if field in known})
+    if "dim" not in known:
+        return config
+    counted = {}
+    for dim in range(16, 2049, 8):
+        try:
+            candidate = replace(config, dim=dim)
+            counted[candidate] = sum(p.numel() for p in candidate.build(64).parameters())
+        except ValueError:  # a width that the class refuses, as one that heads do not divide
+            continue
+        if counted[candidate] > 2 * MIDDLE:
+            break
+    if not counted:
+        raise ValueError(
+            f"core={name!r}: no width dim from 16 to 2048 can be built: name a config with sizes of your own"
+        )
+    return min(counted, key=lambda candidate: abs(counted[candidate] - MIDDLE))

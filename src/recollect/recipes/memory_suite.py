@@ -215,11 +215,11 @@ def memory_suite(core: str = "hcam", scale: Scale = "lite") -> TrainerConfig:
 
 
 def cell(row: str, column: Column) -> TrainerConfig:
-    """Return the run of a row in a column."""
-    core, fields = ROWS[row]
+    """Return the run of a row in a column; the row of a core that is not of this library is its name."""
+    core, fields = ROWS.get(row, (row, {}))
     memory = {**_MEMORY.get(core, {}), **fields}
     # The same agent, learning rate and batch for every row.
-    config: Any = column.config(core if column.own else "hcam")
+    config: Any = column.config("hcam" if not column.own else core if core in CORES else "lstm")
     if column.own:
         memory |= {name: getattr(config.core, name) for name in OWN if name in vars(config.core)}
     config = replace(config, core=equal_core(core, **memory))
@@ -253,13 +253,19 @@ def _run(row: str, column: Column) -> Run:
     config = cell(row, column)
     where = config.trained_on if column.where is None else column.where
     title = f"{column.title} ({column.how}): {row}"
-    return Run(label=label(row, column), row=title, core=ROWS[row][0], config=config, tests={"": Test(where=where)})
+    core = ROWS[row][0] if row in ROWS else row
+    return Run(label=label(row, column), row=title, core=core, config=config, tests={"": Test(where=where)})
+
+
+def _runs_of(core: str) -> list[Run]:
+    return [_run(core, column) for column in COLUMNS]
 
 
 def memory_suite_table(results: Sequence[Mapping[str, Any]]) -> "Cells":
     """Return the table of the recipe's results."""
     from recollect.recipes.memory_suite_pages import Cells, Heading, Line
 
+    own = dict.fromkeys(result["core"] for result in results if ":" in result["core"])
     specs = {column.key: (column.where or column.config("hcam").trained_on).spec for column in COLUMNS}
     return Cells(
         columns=[
@@ -274,7 +280,7 @@ def memory_suite_table(results: Sequence[Mapping[str, Any]]) -> "Cells":
             )
             for column in COLUMNS
         ],
-        rows=[Line(name=row, labels={column.key: label(row, column) for column in COLUMNS}) for row in ROWS],
+        rows=[Line(name=row, labels={column.key: label(row, column) for column in COLUMNS}) for row in (*ROWS, *own)],
         results=results,
         left_out=[key for key in CORES if key not in GENERAL_CORES],
     )
@@ -299,4 +305,5 @@ MEMORY_SUITE = Recipe(
     runs={"lite": _runs},
     seeds={"lite": 3},
     pages=_pages,
+    rows_of=_runs_of,
 )

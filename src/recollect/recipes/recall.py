@@ -10,7 +10,8 @@ from recollect.agents.config import SequenceModelConfig
 from recollect.config import lookup
 from recollect.cores import CORES, GENERAL_CORES
 from recollect.cores.config import CoreConfig
-from recollect.recipes.base import Recipe, Run, Scale
+from recollect.recipes.base import Recipe, Run, Scale, file_name
+from recollect.recipes.equal_sizes import equal_core
 from recollect.tasks.streams.recall import Recall
 from recollect.training import FitConfig, OptimizerConfig, SupervisedConfig
 
@@ -56,10 +57,16 @@ def recall(core: str = "hcam", scale: Scale = "lite") -> SupervisedConfig:
 
 
 def _core(key: str) -> CoreConfig:
+    if ":" in key:
+        return equal_core(key)
     cls = lookup(CORES, key, "core")
     common = {"dim": 64, "num_layers": 2, "num_heads": 4, "hidden_dim": 128, "memory_len": TASK.spec.memory_span}
     sizes = {name: value for name, value in common.items() if name in cls.__dataclass_fields__}
     return cls(**(sizes | SIZES.get(key, {})))
+
+
+def _rows_of(core: str) -> list[Run]:
+    return [Run(label=file_name(core), row=core, core=core, config=recall(core))]
 
 
 def _lite() -> list[Run]:
@@ -75,6 +82,7 @@ RECALL = Recipe(
         "questions; several episodes per row, and only a reset separates them."
     ),
     config=recall,
+    rows_of=_rows_of,
     runs={"lite": _lite},
     seeds={"lite": 1},
 )

@@ -81,7 +81,8 @@ def reproduce(
     Args:
         recipe: from RECIPES.
         scale: lite, long or paper, where the recipe has it.
-        cores: only the rows of these cores; None runs all.
+        cores: only the rows of these cores; None runs all. ``package.module:Config`` adds rows, where the recipe takes
+            them.
         seeds: number of seeds of every row; None takes the recipe's number, which is smaller for some rows.
         root: folder for ``results/``, ``docs/results.md`` and ``runs/``.
         device: overrides the recipe's.
@@ -96,6 +97,7 @@ def reproduce(
         KeyboardInterrupt: stopped by Ctrl-C or SIGTERM; the run is saved, and the same command resumes it.
     """
     rows = recipe.rows(scale)
+    rows += recipe.more_rows(cores or ())
     for core in cores or ():
         lookup({run.core: run for run in rows}, core, f"core of {recipe.name}")
     number = recipe.seeds[scale] if seeds is None else seeds  # type: ignore[index]

@@ -8,10 +8,14 @@ from recollect.agents import AGENTS
 from recollect.agents.model_card import score_rows
 from recollect.agents.model_sources import read_results, shipped_models
 from recollect.cores import CORES
-from recollect.recipes import RECIPES
+from recollect.cores.config import CoreConfig
+from recollect.cores.find import make_core_config
+from recollect.entry_points import Kind, installed
+from recollect.recipes import RECIPES, Recipe, find_recipe
 from recollect.recipes.memory_requirements import requirements_of
+from recollect.recipes.train import find_task
 from recollect.state import nbytes
-from recollect.tasks import TASKS, StreamTask
+from recollect.tasks import TASKS, StreamTask, WorldConfig
 from recollect.training import TRAINERS
 
 Row = dict[str, Any]
@@ -19,19 +23,18 @@ Row = dict[str, Any]
 
 def cores() -> list[Row]:
     """Return a row for every core at its default sizes, for inputs of width 128."""
-    rows: list[Row] = []
-    for key, config in CORES.items():
-        core = config().build(input_dim=128)
-        rows.append(
-            {
-                "key": key,
-                "core": type(core).__name__,
-                "parameters": sum(p.numel() for p in core.parameters()),
-                "state bytes": nbytes(core.initial_state(1)),
-                "MFLOP per step": round(core.flops_per_step() / 1e6, 2),
-            }
-        )
-    return rows
+    return [_core_row(key, config()) for key, config in CORES.items()]
+
+
+def _core_row(key: str, config: CoreConfig) -> Row:
+    core = config.build(input_dim=128)
+    return {
+        "key": key,
+        "core": type(core).__name__,
+        "parameters": sum(p.numel() for p in core.parameters()),
+        "state bytes": nbytes(core.initial_state(1)),
+        "MFLOP per step": round(core.flops_per_step() / 1e6, 2),
+    }
 
 
 def tasks() -> list[Row]:
@@ -40,21 +43,19 @@ def tasks() -> list[Row]:
     lag: steps between an item and its use, median and 95 %; ends: ends of episodes in between, the same; past: other
     items in between; bits: amount to remember.
     """
-    rows: list[Row] = []
-    for key, task in TASKS.items():
-        default = task()
-        chance, needs = default.spec.chance, requirements_of(default)
-        asked = dict.fromkeys(("lag", "ends", "past", "bits"), "-")
-        if needs is not None:
-            asked["lag"] = f"{needs.lag:g}, {needs.lag_high:g}"
-            asked["ends"] = f"{needs.episodes:g}, {needs.episodes_high:g}"
-            asked["past"] = "-" if math.isnan(needs.distractors) else f"{needs.distractors:g}"
-            asked["bits"] = "-" if math.isnan(needs.bits) else f"{needs.bits:.1f}"
-        row = {"key": key, "kind": "rows" if issubclass(task, StreamTask) else "world"}
-        rows.append(
-            row | {"chance": "-" if math.isnan(chance) else f"{chance:.3f}"} | asked | {"about": _summary(task)}
-        )
-    return rows
+    return [_task_row(key, task()) for key, task in TASKS.items()]
+
+
+def _task_row(key: str, task: StreamTask | WorldConfig) -> Row:
+    chance, needs = task.spec.chance, requirements_of(task)
+    asked = dict.fromkeys(("lag", "ends", "past", "bits"), "-")
+    if needs is not None:
+        asked["lag"] = f"{needs.lag:g}, {needs.lag_high:g}"
+        asked["ends"] = f"{needs.episodes:g}, {needs.episodes_high:g}"
+        asked["past"] = "-" if math.isnan(needs.distractors) else f"{needs.distractors:g}"
+        asked["bits"] = "-" if math.isnan(needs.bits) else f"{needs.bits:.1f}"
+    row = {"key": key, "kind": "rows" if isinstance(task, StreamTask) else "world"}
+    return row | {"chance": "-" if math.isnan(chance) else f"{chance:.3f}"} | asked | {"about": _summary(type(task))}
 
 
 def agents() -> list[Row]:
@@ -69,10 +70,11 @@ def trainers() -> list[Row]:
 
 def recipes() -> list[Row]:
     """Return a row for every recipe."""
-    return [
-        {"key": key, "scales": ", ".join(recipe.runs), "about": recipe.title, "source": recipe.source}
-        for key, recipe in RECIPES.items()
-    ]
+    return [_recipe_row(key, recipe) for key, recipe in RECIPES.items()]
+
+
+def _recipe_row(key: str, recipe: Recipe) -> Row:
+    return {"key": key, "scales": ", ".join(recipe.runs), "about": recipe.title, "source": recipe.source}
 
 
 def models() -> list[Row]:
@@ -97,6 +99,30 @@ TABLE_OF_CONTENTS: dict[str, Callable[[], list[Row]]] = {
     "recipes": recipes,
     "models": models,
 }
+
+
+INSTALLED: dict[Kind, tuple[Callable[[str, Any], Row], Callable[[str], Any]]] = {
+    "cores": (_core_row, make_core_config),
+    "tasks": (_task_row, find_task),
+    "recipes": (_recipe_row, find_recipe),
+}
+"""Functions that make the row of an installed name, and load its object."""
+
+
+def installed_rows(kind: Kind) -> tuple[list[Row], list[str]]:
+    """Return a row for everything that installed packages declare, and a line for each that cannot be loaded."""
+    rows, broken = [], []
+    make, load = INSTALLED[kind]
+    for point in installed(kind):
+        if point.name in {"cores": CORES, "tasks": TASKS, "recipes": RECIPES}[kind]:
+            broken.append(f"{kind}: {point.name!r} of {point.package} is a name of this library: type {point.target}")
+            continue
+        try:
+            rows.append(make(point.name, load(point.target)))
+        except Exception as error:  # whatever the package raises
+            reason = " ".join(str(error).split()) or type(error).__name__
+            broken.append(f"{kind}: {point.name!r} of {point.package} cannot be loaded: {reason}")
+    return rows, broken
 
 
 def _summary(cls: type) -> str:

@@ -6,7 +6,9 @@ from typing import Any
 
 from recollect.config import load_object, lookup, parse_value, require
 from recollect.cores import CORES
-from recollect.cores.config import CoreConfig
+from recollect.cores.find import make_core_config
+from recollect.entry_points import installed_names, resolve
+from recollect.evaluation.recorded_world import PREFIX, RecordingConfig
 from recollect.lazy import gymnasium
 from recollect.recipes import hierarchical_transformer_memory as htm
 from recollect.recipes.attention_agents import attention_agent
@@ -21,9 +23,11 @@ from recollect.tasks import TASKS, GymnasiumConfig, StreamTask, WorldConfig
 from recollect.training import (
     TRAINERS,
     CloningConfig,
+    CloningLossConfig,
     ImpalaConfig,
     LossConfig,
     OfflineConfig,
+    TeacherConfig,
     TrainerConfig,
     find_trainer,
     make_cloning_config,
@@ -53,10 +57,11 @@ def training(
     """Return the complete config of a run of a core on a task.
 
     Args:
-        task: key of a task, ``gym:ID`` for a Gymnasium environment, or ``package.module:Name`` for a stream task, a
-            user-defined world or Gymnasium environment, installed or in the current folder. With an agent also the
-            config of a world.
-        core: key of a core, or ``package.module:Name`` for the config of a user-defined core.
+        task: key of a task, ``gym:ID`` for a Gymnasium environment, ``recording:FILE`` for recorded episodes, a name
+            that an installed package declares, or ``package.module:Name`` for a stream task, a user-defined world or
+            Gymnasium environment, installed or in the current folder. With an agent also the config of a world.
+        core: key of a core, a name that an installed package declares, or ``package.module:Name`` for the config of a
+            user-defined core.
         agent: name of a whole agent for worlds of images, which brings its own core; ``core`` is then ignored.
         trainer: key of a trainer; None takes the task's own. ``cloning`` takes sizes and optimiser from there.
         fields: fields of a Gymnasium environment's config.
@@ -68,6 +73,8 @@ def training(
     config = _run_of_agent(agent, task, fields) if agent is not None else _own_run(str(task), core, fields)
     if trainer is None or isinstance(config, lookup(TRAINERS, trainer, "trainer")):
         return config
+    if isinstance(config.trained_on, RecordingConfig):
+        raise ValueError(f"--trainer {trainer}: {task} has no world to act in: leave --trainer away, or name a world")
     if trainer == "cloning" and isinstance(config, ImpalaConfig):
         return make_cloning_config(config)
     if trainer == "impala" and isinstance(config, CloningConfig):
@@ -91,9 +98,12 @@ def _run_of_agent(agent: str, task: str | WorldConfig, fields: Mapping[str, Any]
 
 
 def _own_run(task: str, core: str, fields: Mapping[str, Any]) -> TrainerConfig:
-    where, memory = with_fields(find_task(task), fields), find_core(core)
+    where, memory = with_fields(find_task(task), fields), make_core_config(core)
     if isinstance(where, GymnasiumConfig):
         return gymnasium_run(where, memory)
+    if isinstance(where, RecordingConfig):
+        loss, teacher = CloningLossConfig(baseline_cost=0.0), TeacherConfig(name=where.path)
+        return CloningConfig(world=where, core=memory, teacher=teacher, loss=loss)
     if task in TRAINING:
         return TRAINING[task](core) if core in CORES else replace(TRAINING[task]("lstm"), core=memory)  # type: ignore[call-arg]
     trainer = find_trainer(type(where))
@@ -134,8 +144,11 @@ def find_task(task: str) -> StreamTask | WorldConfig:
     """Return the config that a task's name stands for; see :func:`training`."""
     if task.startswith("gym:"):
         return GymnasiumConfig(id=task.removeprefix("gym:"))
+    if task.startswith(PREFIX):
+        return RecordingConfig(path=task.removeprefix(PREFIX))
+    task = require_task_name(task)
     if ":" not in task:
-        return lookup(TASKS, task, "task")()
+        return TASKS[task]()
     found = load_object(task, "task")
     if isinstance(found, (StreamTask, WorldConfig)):
         return found
@@ -148,21 +161,23 @@ def find_task(task: str) -> StreamTask | WorldConfig:
     )
 
 
-def find_core(core: str) -> CoreConfig:
-    """Return the config that a core's name stands for; see :func:`training`."""
-    if ":" not in core:
-        return lookup(CORES, core, "core")()
-    found = load_object(core, "core")
-    if isinstance(found, CoreConfig):
-        return found
-    if isinstance(found, type) and issubclass(found, CoreConfig):
-        return found()
-    raise ValueError(f"core={core!r} is a {type(found).__name__}: name its config, a class derived from CoreConfig")
+def require_task_name(task: str) -> str:
+    """Return the key of a task, ``gym:ID`` or ``package.module:Name``; nothing is imported.
+
+    Raises:
+        ValueError: an unknown name; the message has the most similar one.
+    """
+    found = resolve("tasks", task, TASKS)
+    if ":" not in found:
+        lookup({**TASKS, **dict.fromkeys(installed_names("tasks"))}, found, "task")
+    return found
 
 
 def task_name(config: TrainerConfig) -> str:
     """Return the name of a run's task on the command line: its key, ``gym:ID``, or ``package.module:Class``."""
     task = config.trained_on
+    if isinstance(task, RecordingConfig):
+        return f"{PREFIX}{task.path}"
     return f"gym:{task.id}" if isinstance(task, GymnasiumConfig) else _name(type(task), TASKS)
 
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_type_hints
 
 from recollect.agents.model_spec import ModelSpec
 from recollect.config import CheckedConfig, require, require_one_of, require_types, to_json
-from recollect.lazy import torch
+from recollect.evaluation.recorded_world import RecordingConfig
+from recollect.lazy import gymnasium, torch
 from recollect.tasks import TASKS
 from recollect.tasks.streams.contract import StreamTask
 from recollect.tasks.worlds.contract import WorldConfig
@@ -168,11 +169,14 @@ class TrainerConfig(CheckedConfig, ABC):
     """Field with the task or world that is trained on."""
     final_samples: ClassVar[int] = 512
     """Rows or episodes that score a finished run, unless another number is given."""
-    has_films: ClassVar[bool] = False
-    """Whether episodes can be filmed: the agent acts in a world."""
     if TYPE_CHECKING:  # declared by subclasses, in the order of their flags
         optimizer: OptimizerConfig
         bfloat16: bool
+
+    @property
+    def has_films(self) -> bool:
+        """Whether episodes can be filmed: the agent acts in a world."""
+        return False
 
     @property
     def has_predictions(self) -> bool:
@@ -359,7 +363,6 @@ class ActingConfig(TrainerConfig):
 
     task_field: ClassVar[str] = "world"
     final_samples: ClassVar[int] = 128
-    has_films: ClassVar[bool] = True
 
     world: WorldConfig
     """World in which the agent is scored; agents that learn by acting also learn there."""
@@ -367,6 +370,16 @@ class ActingConfig(TrainerConfig):
         core: Any
         evaluation: Any
         batch_size: int
+
+    @property
+    def has_films(self) -> bool:
+        """Everywhere but on recorded episodes alone."""
+        return not isinstance(self.world, RecordingConfig)
+
+    @property
+    def has_predictions(self) -> bool:
+        """Actions of held-out episodes, where each is one class or floats."""
+        return not self.has_films and not isinstance(self.world.spec.action_space, gymnasium.spaces.MultiDiscrete)
 
     @property
     def title(self) -> str:
@@ -393,9 +406,13 @@ class ActingConfig(TrainerConfig):
     ) -> Score:
         """Score an agent in ``samples`` fresh episodes. See :meth:`TrainerConfig.evaluate`."""
         from recollect.evaluation.agents import evaluate_agent
+        from recollect.evaluation.recorded_score import score_recorded
 
         where = self.world if task is None else task
         model.require_actions(where.spec.action_space, where.title)
+        if isinstance(where, RecordingConfig):
+            number = self.batch_size if batch_size is None else batch_size
+            return score_recorded(model, where, episodes=samples, batch_size=number, bfloat16=self.bfloat16)
         return evaluate_agent(
             model,
             where,

@@ -16,6 +16,7 @@ from recollect.config import from_json, require
 from recollect.evaluation.agent_videos import Video, load_imageio, load_pillow
 from recollect.evaluation.agents import AgentEvaluation
 from recollect.evaluation.predictions import require_writable
+from recollect.evaluation.recorded_world import RecordingConfig
 from recollect.evaluation.recordings import Recording, require_target, write_recording
 from recollect.evaluation.score import Score
 from recollect.files import path_errors, read_json, require_json_type
@@ -155,7 +156,8 @@ def require_world(directory: str | PathLike[str], ability: str, *, trust: bool =
     """Return the config of a run; raise ``ValueError`` unless it acts in a world, which gives it the ``ability``."""
     config = load_config(directory, trust=trust)
     if not config.has_films:
-        raise ValueError(f"{directory} was trained on rows of a stream task: only runs in a world {ability}")
+        rows = "recorded episodes" if isinstance(config.trained_on, RecordingConfig) else "rows of a stream task"
+        raise ValueError(f"{directory} was trained on {rows}: only runs in a world {ability}")
     return config
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from recollect.agents.config import ActorCriticConfig
 from recollect.config import require, require_types
 from recollect.cores.config import CoreConfig
+from recollect.evaluation.recorded_world import RecordingConfig
 from recollect.training.config import ActingConfig, EvaluationConfig, OptimizerConfig
 from recollect.training.imitation.config import ImitationConfig, TeacherConfig
 from recollect.training.impala.config import ImpalaConfig, LossConfig, ReuseConfig, SupervisionConfig, VTraceConfig
@@ -96,6 +97,11 @@ class CloningConfig(ActingConfig):
     def __post_init__(self) -> None:
         require(self.batch_size >= 1, "batch_size", self.batch_size, "play at least one episode at a time")
         require(self.unroll >= 1, "unroll", self.unroll, "give at least one step")
+        if isinstance(self.world, RecordingConfig):
+            alone = (
+                "without a world its own episodes are the teacher: leave it out, or train on gym:ID to be scored there"
+            )
+            require(self.teacher.name == self.world.path, "teacher.name", self.teacher.name, alone)
         if self.teacher.recorded:
             shown, core = self.agent.previous_action, type(self.core).__name__
             missing = f"the episodes of {self.teacher.name} do not hold an agent's outputs"
@@ -139,6 +145,8 @@ class CloningConfig(ActingConfig):
         """Make the trainer."""
         from recollect.training.imitation import sources, trainers
 
+        if isinstance(self.world, RecordingConfig):
+            return trainers.RecordedTrainer(self.learner, self.world.episodes("train"), whole=self.teacher.whole)
         if self.teacher.recorded:
             recording = sources.recorded_episodes(self.teacher.name, self.world)
             return trainers.RecordedTrainer(self.learner, recording, whole=self.teacher.whole)

@@ -1,6 +1,7 @@
 """Trainers of behavioural cloning: from a teacher that labels rollouts, or from recorded episodes."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -8,6 +9,8 @@ from torch import Tensor
 
 from recollect.agents.actor_critic import ActorCritic
 from recollect.evaluation.agents import METRICS
+from recollect.evaluation.recorded_score import METRICS as RECORDED_METRICS
+from recollect.evaluation.recorded_world import RecordingConfig
 from recollect.evaluation.recordings import Recording
 from recollect.learners import present
 from recollect.state import detach, map_state
@@ -46,10 +49,13 @@ class RecordedTrainer(Trainer):
     shares_rows = True
     counters = ("recorded_steps",)
     step_metrics = ("recorded_steps", *REPORTED, "gradient_norm", "learning_rate")
-    evaluation_metrics = METRICS
 
     def __init__(self, learner: ImpalaConfig, recording: Recording, *, whole: bool = False) -> None:
         self.learner = learner
+        self.held_out = (
+            replace(learner.world, part="validation") if isinstance(learner.world, RecordingConfig) else None
+        )
+        self.evaluation_metrics = METRICS if self.held_out is None else RECORDED_METRICS
         self.device = choose_device(learner.device)
         self.model = learner.build_agent().to(self.device)
         self.optimizer = learner.optimizer.build(self.model)
@@ -98,9 +104,9 @@ class RecordedTrainer(Trainer):
         return numbers | {"learning_rate": rate, "recorded_steps": float(self.recorded_steps)}
 
     def evaluate(self) -> dict[str, float]:
-        """Score in fresh episodes of the world, the same at every evaluation."""
-        seed = evaluation_seed(self.learner.fit.seed)
-        return self.learner.evaluate(self.model, samples=self.learner.evaluation.episodes, seed=seed).metrics()
+        """Score in fresh episodes of the world, or on held-out episodes; the same at every evaluation."""
+        seed, number = evaluation_seed(self.learner.fit.seed), self.learner.evaluation.episodes
+        return self.learner.evaluate(self.model, self.held_out, samples=number, seed=seed).metrics()
 
     def save(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return optimiser, memory, and the position in the episodes."""

@@ -1,0 +1,48 @@
+"""Cores by their names: keys of the table, names of installed packages, and ``package.module:Config``."""
+
+from recollect.config import load_object, lookup
+from recollect.cores import CORES
+from recollect.cores.config import CoreConfig
+from recollect.entry_points import installed_names, resolve
+
+
+def require_core_name(name: str) -> str:
+    """Return the key of a core, or ``package.module:Name``; nothing is imported.
+
+    Raises:
+        ValueError: an unknown name; the message has the most similar one.
+    """
+    found = resolve("cores", name, CORES)
+    if ":" not in found:
+        lookup({**CORES, **dict.fromkeys(installed_names("cores"))}, found, "core")
+    return found
+
+
+def find_core(name: str) -> CoreConfig | type[CoreConfig]:
+    """Return the class of a core's configs, or the config itself where ``package.module:Name`` is one.
+
+    Raises:
+        ValueError: an unknown core, a module that cannot be imported, or something that is no config of a core.
+    """
+    name = require_core_name(name)
+    if ":" not in name:
+        return CORES[name]
+    found = load_object(name, "core")
+    if isinstance(found, CoreConfig) or (isinstance(found, type) and issubclass(found, CoreConfig)):
+        return found
+    raise ValueError(f"core={name!r} is a {type(found).__name__}: name its config, a class derived from CoreConfig")
+
+
+def make_core_config(name: str) -> CoreConfig:
+    """Return the config of a core with its default settings.
+
+    Raises:
+        ValueError: as :func:`find_core`, or the class has fields without a default.
+    """
+    found = find_core(name)
+    if isinstance(found, CoreConfig):
+        return found
+    try:
+        return found()
+    except TypeError as error:
+        raise ValueError(f"core={name!r}: {error}: give its fields defaults, or name a config") from None
