@@ -349,6 +349,7 @@ def card_text() -> str:
     """The card of ``hcam`` as a terminal of 120 columns shows it."""
     found = next(one for one in read(MEASURED / "certificate.json")["cards"] if one["core"] == "hcam")
     facts = {key: found[key] for key in ("core", "config", "parameters", "state_bytes", "dtype", "versions", "seconds")}
+    facts["size_seed"] = found.get("size_seed")  # older cards drew no sizes
     return f"```\n{Card(lines=tuple(Line(**line) for line in found['lines']), **facts)}\n```"
 
 

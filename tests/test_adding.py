@@ -110,7 +110,7 @@ from recollect.cores import CORES
 import pages, report
 
 quiet = TRAINERS["quiet"](task=TASKS["recall"](), core=CORES["guide-leaky"]())
-card = certify(load("guide-leaky"), lines=("splits", "reset", "rows", "purity"))
+card = certify(load("guide-leaky"), lines=("splits", "reset", "rows", "purity"), size_seed=0)
 measured = run(CoresBenchmark(cores=("guide-leaky",), quick=True, output=""))
 certified = main(["certify", "guide-leaky", "--lines", "reset"])
 tried = main(["train", "guide-arms", "--core", "guide-leaky", "--steps", "2", "--directory", "out/run"])

@@ -136,7 +136,7 @@ def test_bad_exemption(exemptions, words):
 def test_every_exemption_key_is_a_line():
     names = "splits stream reset poison future-gradient reset-gradient rows purity hidden-state state-bytes bfloat16"
     more = ["modes", "copies", "reference", "frames", "weights", "long", "cost", "gradients", "backward", "float32"]
-    more += ["row-subset", "transforms"]
+    more += ["row-subset", "transforms", "frames-memory"]
     reasons = dict.fromkeys([*names.split(), *more, "save-load", "device", "float16", "compile", "export"], "because")
     assert set(LINES) <= {*reasons} - {"future-gradient"} | {"future"}
     card = certify(zoo.Recurrent(), lines=["purity"], exemptions=reasons)

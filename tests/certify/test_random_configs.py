@@ -31,5 +31,5 @@ def draw(key, seed):
 def test_no_false_alarm_at_a_random_config(key, seed):
     config = draw(key, seed)
     candidate = from_config(config, name=key, input_dim=config.dim + seed % 4, seed=seed)
-    card = certify(candidate, seed=seed, batch=3 + seed % 3, long_seconds=0.3)
+    card = certify(candidate, seed=seed, batch=3 + seed % 3, long_seconds=0.3, size_seed=seed)
     assert card.passed, f"{config}\n{card}"

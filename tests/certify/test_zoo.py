@@ -12,6 +12,7 @@ import zoo
 import zoo_corners
 import zoo_paths
 import zoo_rows
+import zoo_sizes
 import zoo_use
 
 from recollect.certify import LINES, SLOW_LINES, certify
@@ -25,6 +26,7 @@ ECHOES = {
     "copies",
     "row-subset",
     "frames",
+    "frames-memory",
     "weights",
     "long",
     "cost",
@@ -34,7 +36,7 @@ ECHOES = {
 }
 """Lines that make many kinds of calls, so that a mistake with a line of its own often fails them too."""
 
-ONE_LINE = {**zoo_paths.ONE_PATH, **zoo_corners.CORNERS, **zoo_use.USE, **zoo_rows.ROWS}
+ONE_LINE = {**zoo_paths.ONE_PATH, **zoo_corners.CORNERS, **zoo_use.USE, **zoo_rows.ROWS, **zoo_sizes.SIZES}
 BY_LINE = {line: core for core, line in reversed(ONE_LINE.items())} | {
     line: core for core, (line, _) in reversed(zoo.BROKEN.items())
 }
@@ -78,7 +80,7 @@ def test_correct_core_passes_the_quick_lines(name):
 @pytest.mark.long
 @pytest.mark.parametrize("name", zoo.CORRECT)
 def test_correct_core_passes_every_line(name):
-    card = certify(zoo.CORRECT[name](), rebuild=zoo.CORRECT[name], input_shape=(zoo.WIDTH,), long_steps=3000)
+    card = certify(zoo.CORRECT[name](), rebuild=zoo.CORRECT[name], input_shape=(zoo.WIDTH,), long_steps=3000, size_seed=0)
     assert card.passed, str(card)
     assert [line.name for line in card.lines] == list(LINES)
     lacks = ("stream", "copies", "row-subset", "reference", "frames", "float16")
@@ -88,7 +90,7 @@ def test_correct_core_passes_every_line(name):
 @pytest.mark.long
 @pytest.mark.parametrize("core", [zoo_paths.Rotating, zoo_paths.EqualsPlainForm])
 def test_complex_memory_and_reference_pass(core):
-    card = certify(core(), rebuild=core, input_shape=(zoo.WIDTH,), long_steps=3000)
+    card = certify(core(), rebuild=core, input_shape=(zoo.WIDTH,), long_steps=3000, size_seed=0)
     assert card.passed, str(card)
     assert card["reference"].status == ("pass" if core is zoo_paths.EqualsPlainForm else "skip")
 
@@ -96,7 +98,7 @@ def test_complex_memory_and_reference_pass(core):
 @pytest.mark.long
 @pytest.mark.parametrize("core", [*user_cores.USER_CORES, *paper_cores.PAPERS], ids=lambda core: core.__name__)
 def test_user_defined_core_passes(core):
-    card = certify(core(), rebuild=core, input_shape=(user_cores.WIDTH,), long_steps=2000, long_seconds=0.5)
+    card = certify(core(), rebuild=core, input_shape=(user_cores.WIDTH,), long_steps=2000, long_seconds=0.5, size_seed=0)
     assert card.passed, str(card)
 
 
@@ -104,7 +106,8 @@ def test_user_defined_core_passes(core):
 @pytest.mark.parametrize("core", unusual.UNUSUAL, ids=lambda core: core.__name__)
 def test_unusual_core_passes(core):
     shape = (unusual.WIDTH,)
-    card = certify(core(), rebuild=core, input_shape=shape, steps=24, long_steps=1000, long_seconds=0.3)
+    options = {"steps": 24, "long_steps": 1000, "long_seconds": 0.3, "size_seed": 0}
+    card = certify(core(), rebuild=core, input_shape=shape, **options)
     assert card.passed, str(card)
 
 
@@ -112,7 +115,8 @@ def test_unusual_core_passes(core):
 @pytest.mark.parametrize("core", ONE_LINE, ids=lambda core: core.__name__)
 def test_core_that_is_wrong_on_one_path_is_caught(core):
     line = ONE_LINE[core]
-    card = certify(core(), rebuild=core, input_shape=(zoo.WIDTH,), lines=[line], long_steps=2000, long_seconds=20)
+    options = {"lines": [line], "long_steps": 2000, "long_seconds": 20, "size_seed": 0}
+    card = certify(core(), rebuild=core, input_shape=(zoo.WIDTH,), **options)
     assert card.failed == (line,), f"{line} does not see it\n{card}"
     assert card[line].cause, "a failed line names its likely cause"
     assert "raised" not in card[line].detail
@@ -135,6 +139,7 @@ def test_broken_core_is_caught_by_the_right_line(core):
         long_seconds=20,
         quick=quick,
         seed=3 if quick else 0,
+        size_seed=0,
     )
     assert line in card.failed, f"{line} does not see it\n{card}"
     assert set(card.failed) <= {line} | companions | ECHOES, f"unrelated lines fail\n{card}"
@@ -145,8 +150,27 @@ def test_broken_core_is_caught_by_the_right_line(core):
 def test_other_seeds(seed):
     for core in (zoo.ResetsOneStepLate, zoo.PeeksAhead, zoo.ChunksAnchoredAtCall, zoo.SoftmaxLeaks):
         line, _ = zoo.BROKEN[core]
-        card = certify(core(), input_shape=(zoo.WIDTH,), lines=[line], seed=seed)
+        card = certify(core(), input_shape=(zoo.WIDTH,), lines=[line], seed=seed, size_seed=seed)
         assert card.failed == (line,), str(card)
     for core in (zoo.Recurrent, zoo.Window, zoo.Chunked):
-        card = certify(core(), lines=["splits", "stream", "reset", "poison", "future"], seed=seed)
+        card = certify(core(), lines=["splits", "stream", "reset", "poison", "future"], seed=seed, size_seed=seed)
         assert card.passed, str(card)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("size_seed", [1, 2, 3])
+@pytest.mark.parametrize("core", zoo_sizes.SIZES, ids=lambda core: core.__name__)
+def test_drawn_sizes_meet_what_no_list_has(core, size_seed):
+    line = zoo_sizes.SIZES[core]
+    card = certify(core(), input_shape=(zoo.WIDTH,), lines=[line], size_seed=size_seed)
+    assert card.failed == (line,) and card[line].cause and "raised" not in card[line].detail, str(card)
+    assert f"--size-seed {size_seed}" in str(card).replace("\n", " ")
+
+
+@pytest.mark.long
+def test_sizes_are_drawn_anew_unless_a_seed_is_given():
+    first, again = (certify(zoo.Recurrent(), lines=["rows", "splits"], size_seed=5) for _ in range(2))
+    other = certify(zoo.Recurrent(), lines=["rows", "splits"])
+    drawn = [[line.detail.partition("drawn: ")[2] for line in card.lines] for card in (first, again, other)]
+    assert all(drawn[0]) and drawn[0] == drawn[1] and drawn[0] != drawn[2]
+    assert other.size_seed is not None and f"--size-seed {other.size_seed}" in str(other)

@@ -702,7 +702,7 @@ ONE_PATH: dict[type[nn.Module], str] = {
     StreamInHalf: "stream",
     DiscreteInHalf: "float32",
     HidesBrokenFrames: "frames",
-    RemembersBrokenFrames: "frames",
+    RemembersBrokenFrames: "frames-memory",
     HealsBrokenMemory: "frames",
     ClearsRealPart: "reset",
     DropsImaginaryPart: "splits",

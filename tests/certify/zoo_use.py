@@ -286,7 +286,7 @@ USE: dict[type[nn.Module], str] = {
     KeepsTableOfFirstCall: "modes",
     DividesByNorm: "gradients",
     DividesByNormAndABit: "gradients",
-    BreaksAtBlackFrames: "frames",
+    BreaksAtBlackFrames: "frames-memory",
     OverflowLeaks: "poison",
     StreamHoardsEpisodes: "state-bytes",
     StartsOnCPU: "device",

@@ -47,6 +47,8 @@ class Card:
     parameters: int
     state_bytes: int
     """Bytes of one row's state."""
+    size_seed: int | None = None
+    """Seed of the sizes and modes that were drawn, which ``--size-seed`` repeats; None where none were."""
     dtype: str
     """Dtype in which results were compared."""
     versions: dict[str, str]
@@ -102,9 +104,10 @@ class Card:
 
     def __rich__(self) -> Group:
         head = Text.assemble((self.core, "bold"), f"  {self.config}" if self.config else "")
+        drawn = "" if self.size_seed is None else f"sizes drawn by --size-seed {self.size_seed}, "
         facts = Text(
             f"{self.parameters:,} parameters, {self.state_bytes:,} bytes of state per row, compared in "
-            f"{self.dtype}, torch {self.versions.get('torch', '?')}, {self.seconds:.1f} s",
+            f"{self.dtype}, {drawn}torch {self.versions.get('torch', '?')}, {self.seconds:.1f} s",
             style="dim",
         )
         table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))

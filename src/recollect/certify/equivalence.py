@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from recollect.certify.comparison import Comparison, Result, Violation
+from recollect.certify.drawn import describe, dice, draw_pieces, draw_steps, in_mode, make_call
 from recollect.certify.subject import Subject, gradients, in_all_variants, probe
 
 ANCHOR = (
@@ -20,6 +21,7 @@ MISPLACED = (
     "equal without resets and different with them: a reset inside a call is applied at another step than the same "
     "reset at the start of a call, or a cache is not cleared by it"
 )
+LONG = "a path of its own for long calls (blocks, a kernel, a limit of positions), or a memory that a call cuts off"
 GRADIENT_MODE = "code that depends on torch.is_grad_enabled() or requires_grad takes a path with other numbers"
 INFERENCE = "a tensor is made at the first call, in the mode of that call, and kept: make it with the module"
 
@@ -72,7 +74,22 @@ def splits(subject: Subject) -> str:
             what = f"{start}, one call of {steps} steps against {split}"
             meter.results(run_split(subject, inputs, state, is_first, splits[split]), want, what, cause=cause)
     number = len(chosen) + (0 if subject.brief or quick else _all_pairs(subject, meter))
-    return f"{number} splits of {steps} steps, outputs and final states: {meter.report()}"
+    said = "" if subject.brief or quick else _long_calls(subject, meter)
+    return f"{number} splits of {steps} steps, outputs and final states: {meter.report()}{said}"
+
+
+def _long_calls(subject: Subject, meter: Comparison) -> str:
+    """Compare long calls of drawn lengths with calls of drawn shorter ones; return what was drawn."""
+    drawn = list(draw_steps(subject, "splits"))
+    for rows, steps, mode in drawn:
+        twin = in_mode(subject, rows, steps, mode)
+        inputs, state, is_first = make_call(twin, 9)
+        is_first &= torch.rand(is_first.shape, generator=subject.generator(10)) < 0.05  # episodes of 200 steps
+        sizes = draw_pieces(steps, dice(subject, f"pieces of {steps}"))
+        want = twin(inputs, state, is_first)
+        what = f"one call of {steps} steps of {rows} rows against calls of {', '.join(map(str, sizes))} ({mode})"
+        meter.results(run_split(twin, inputs, state, is_first, sizes), want, what, cause=LONG)
+    return f"; {describe(drawn)}"
 
 
 def _resets(subject: Subject) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from recollect.certify.comparison import Comparison, Result, Violation, is_continuous, locate
+from recollect.certify.drawn import SMALL_ROWS, call_rows, describe, dice, draw_rows, in_mode, make_call
 from recollect.certify.subject import (
     Subject,
     gradient_state,
@@ -27,6 +28,8 @@ LEAKS = (
     "the memory is cleared by a product with zero, or a masked weight of zero multiplies a value that is NaN "
     "(0 * NaN = NaN): select with torch.where before the arithmetic"
 )
+
+MANY_ROWS = "a path of its own for many rows (a kernel, a block, a buffer of a fixed size), or a wrong index of a row"
 
 
 def _last_resets(subject: Subject) -> tuple[Tensor, Tensor]:
@@ -197,7 +200,7 @@ def _in_mode(subject: Subject, mode: str, inputs: Tensor, state: Any, is_first: 
 
 def rows(subject: Subject) -> str:
     """Check that a row's outputs, state and gradients do not depend on the other rows, nor on their number."""
-    meter = subject.comparison()
+    meter, said = subject.comparison(), ""
     inputs, is_first, state = subject.inputs(34), subject.resets(35), subject.used_state()
     with torch.no_grad():
         _move_rows(subject, meter, inputs, state, is_first)
@@ -208,6 +211,7 @@ def rows(subject: Subject) -> str:
                 _move_rows(twin, meter, twin.inputs(34), twin.used_state(), twin.resets(35))
             if not subject.is_noisy:
                 _move_rows(subject.variant(is_training=True, grad=True), meter, inputs, state, is_first)
+            said = _many_rows(subject, meter)
         one = (inputs[:, :1], state, is_first[:, :1])
         _move_rows(subject.variant(steps=1), meter, *one)
         _change_rows(subject.variant(steps=1), meter, *one)
@@ -215,7 +219,24 @@ def rows(subject: Subject) -> str:
         _check_row_gradients(subject, inputs, state, is_first)
     if not subject.is_noisy:
         _check_row_gradients(subject.variant(is_training=True, grad=True), inputs, state, is_first)
-    return f"permuted rows, changed rows (also NaN, also in training mode), single rows, gradients: {meter.report()}"
+    return (
+        f"permuted rows, changed rows (also NaN, also in training mode), single rows, gradients: {meter.report()}{said}"
+    )
+
+
+def _many_rows(subject: Subject, meter: Comparison) -> str:
+    """Compare calls of small and of drawn numbers of rows with calls of a few rows; return what was drawn."""
+    drawn = list(draw_rows(subject, "rows"))
+    draws = dice(subject, "rows at a time")
+    for rows, steps, mode in [*((rows, 2, "evaluation mode") for rows in SMALL_ROWS), *drawn]:
+        twin = in_mode(subject, rows, steps, mode)
+        call = make_call(twin, 134)
+        sizes: list[int] = []
+        while (left := rows - sum(sizes)) > 0:
+            sizes.append(min(left, draws.randint(1, 1 + rows // 8)))
+        what = f"{rows} rows against {max(sizes)} and fewer at a time, {steps} steps, {mode}"
+        meter.results(call_rows(twin, call, sizes), twin(*call), what, cause=MANY_ROWS)
+    return f"; {SMALL_ROWS[0]} to {SMALL_ROWS[-1]} rows; {describe(drawn)}"
 
 
 def _take(result: Result, rows: Tensor | slice) -> Result:

@@ -5,7 +5,7 @@ import io
 import logging
 import pickle
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from importlib.util import find_spec
 from typing import Any
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from recollect.certify.comparison import Comparison, NotApplicable, Violation
+from recollect.certify.drawn import dice
 from recollect.certify.subject import TOLERANCES, Subject
 from recollect.export.selftest import open_onnx
 from recollect.export.step import ModelStep, one_step
@@ -212,12 +213,15 @@ def export(subject: Subject) -> str:
     The state is input and output. One step also runs in onnxruntime, where that and onnx are installed.
     """
     meter = Comparison(10 * TOLERANCES[torch.float32])
-    steps = TRACED_STEPS[-1]
+    draws = dice(subject, "export")
+    many, steps, mode = draws.randint(*MANY_ROWS), draws.randint(*MANY_STEPS), draws.choice(list(TRACE_MODES))
+    numbers, steps = ((1, 3), TRACED_STEPS[-1]) if subject.options.quick else ((1, 3, many), steps)
     with _quiet_compiler():
-        told = _export_one_step(subject, meter)
+        told = _export_one_step(subject, meter, numbers)
         example = _trial(subject, 75, steps)
         try:
-            model = torch.export.export(subject.single, example, strict=False).module()
+            with TRACE_MODES[mode]():
+                model = torch.export.export(subject.single, example, strict=False).module()
         except Exception as error:  # as above
             why = "a Python branch that depends on the value of a tensor, or a state that is not a NamedTuple"
             raise _failure(f"torch.export of {steps} steps", error, why) from None
@@ -225,11 +229,15 @@ def export(subject: Subject) -> str:
             want = subject.single(*_trial(subject, salt, steps))
             got = model(*_trial(subject, salt, steps))
             meter.results(got, want, f"exported against eager, {steps} steps", cause=CONSTANT)
-    return f"one step of {', '.join(map(str, EXPORTED_ROWS))} rows{told}, and {steps} steps: {meter.report()}"
+    drawn = "" if subject.options.quick else f"; drawn: {many} rows, {steps} steps, traced with {mode}"
+    return f"one step of {', '.join(map(str, numbers))} rows{told}, and {steps} steps: {meter.report()}{drawn}"
 
 
-EXPORTED_ROWS = (1, 3, 129)
-"""Numbers of rows of one program: one, as in its example, and more than any threshold of a kernel."""
+MANY_ROWS = (130, 300)
+"""Range of rows, of which one number is drawn; the program was traced with three, and also runs one."""
+MANY_STEPS = (8, 12)
+"""Range of the steps of another program: a loop over steps is traced once per step."""
+TRACE_MODES: dict[str, Callable[[], Any]] = {"gradients off": torch.no_grad, "gradients on": torch.enable_grad}
 
 CONSTANT = (
     "a value of the example inputs became a constant of the exported program, or initial_state returns one "
@@ -237,7 +245,7 @@ CONSTANT = (
 )
 
 
-def _export_one_step(subject: Subject, meter: Comparison) -> str:
+def _export_one_step(subject: Subject, meter: Comparison, numbers: Sequence[int]) -> str:
     """Compare exported programs of one step with the core; return the runtimes, as the end of a sentence."""
     _require_own_memory(subject.single.initial_state(subject.batch))
     try:
@@ -253,7 +261,7 @@ def _export_one_step(subject: Subject, meter: Comparison) -> str:
     found = "a quick certificate leaves it out" if subject.options.quick else _onnx_session(program, step)
     if not isinstance(found, str):
         runs["onnxruntime"] = found
-    for rows in EXPORTED_ROWS:
+    for rows in numbers:
         twin = subject.variant(batch=rows)
         inputs, state, is_first = _trial(twin, 75, 1)
         if rows == 1:

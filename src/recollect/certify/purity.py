@@ -6,16 +6,30 @@ import torch
 from torch import Tensor
 
 from recollect.certify.comparison import Violation
+from recollect.certify.drawn import SMALL_ROWS, describe, draw_rows, in_mode, make_call
 from recollect.certify.subject import Subject, in_all_variants, make_strided, require_gradients
 from recollect.state import clone, map_state, named_leaves
 
 ALIAS = "a caller that reuses its input buffer would change the memory: copy what is kept"
 
 
-@in_all_variants
 @torch.no_grad()
 def purity(subject: Subject) -> str:
     """Check that inputs and incoming state are unchanged, and structure, shapes and dtypes of the state preserved."""
+    detail = _purity(subject)
+    if subject.options.quick:
+        return detail
+    drawn = list(draw_rows(subject, "purity"))
+    for rows, steps, mode in [*((rows, 1 + rows % 3, "evaluation mode") for rows in SMALL_ROWS), *drawn]:
+        twin = in_mode(subject, rows, steps, mode)
+        for resets in (True, False):
+            _, state, is_first = make_call(twin, 140, resets=resets)
+            _check_call(twin, state, is_first, f"a call of {steps} steps of {rows} rows ({mode})")
+    return f"{detail}; {SMALL_ROWS[0]} to {SMALL_ROWS[-1]} rows; {describe(drawn)}"
+
+
+@in_all_variants
+def _purity(subject: Subject) -> str:
     flags = subject.resets(42)
     cases = {
         "a fresh state": (subject.fresh_state(), flags),

@@ -4,6 +4,7 @@ import dataclasses
 import multiprocessing
 import os
 import platform
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -48,6 +49,7 @@ LINES: dict[str, Check] = {
     "reset": equivalence.reset,
     "poison": isolation.poison,
     "frames": invalid_inputs.frames,
+    "frames-memory": invalid_inputs.frames_memory,
     "reset-gradient": isolation.reset_gradient,
     "future": isolation.future,
     "rows": isolation.rows,
@@ -88,6 +90,7 @@ def certify(  # noqa: PLR0913 (each one is an option of the command)
     steps: int | None = None,
     batch: int = 4,
     seed: int = 0,
+    size_seed: int | None = None,
     backend: str = "eager",
     long_steps: int = 100_000,
     long_seconds: float = 2.0,
@@ -108,6 +111,8 @@ def certify(  # noqa: PLR0913 (each one is an option of the command)
         steps: length of the test sequences, which should cross every window and chunk at least twice. 48 when None.
         batch: number of rows; at least 3.
         seed: of inputs, resets and the values that replace exact zeros among the weights.
+        size_seed: of the sizes and modes that are drawn (:mod:`recollect.certify.drawn`); a new one when None, which
+            the card names. A quick certificate draws none.
         backend: of ``torch.compile``; ``"inductor"`` is slow and thorough.
         long_steps: length of the long run of ``state-bytes``.
         long_seconds: time limit of that run; the card has the number of steps.
@@ -129,6 +134,7 @@ def certify(  # noqa: PLR0913 (each one is an option of the command)
         steps=(candidate.steps or 48) if steps is None else steps,
         batch=batch,
         seed=seed,
+        size_seed=secrets.randbelow(10**6) if size_seed is None else size_seed,
         backend=backend,
         long_steps=long_steps,
         long_seconds=float("inf") if thorough else long_seconds,
@@ -144,6 +150,7 @@ def certify(  # noqa: PLR0913 (each one is an option of the command)
         lines=found,
         parameters=sum(p.numel() for p in module.parameters()),
         state_bytes=_state_bytes(module),
+        size_seed=None if quick else options.size_seed,
         dtype=str(subject.dtype).removeprefix("torch."),
         versions={"python": platform.python_version(), "torch": torch.__version__},
         seconds=time.perf_counter() - started,
@@ -223,7 +230,8 @@ def _at_other_seeds(line: Line, module: nn.Module, subject: Subject, excused: Ma
         return line
     seed = subject.options.seed
     for other in (seed + 1, seed + 2):
-        options = dataclasses.replace(subject.options, seed=other)
+        sizes = subject.options.size_seed + other - seed
+        options = dataclasses.replace(subject.options, seed=other, size_seed=sizes)
         twin = Subject(module, input_shape=subject.input_shape, rebuild=subject.rebuild, options=options)
         again = _run_line(line.name, twin, excused.get(line.name))
         if again.status == "fail":

@@ -3,6 +3,7 @@
 import copy
 import pickle
 import tempfile
+from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,17 @@ import torch
 from torch import Tensor
 
 from recollect.certify.comparison import Comparison, Violation
+from recollect.certify.drawn import LONG_BLOCK, PIECES, ROWS, describe, dice, draw_pieces, log_uniform, make_call
+from recollect.certify.equivalence import run_split
 from recollect.certify.subject import Subject, make_strided
 from recollect.cores.stream import Stream
 from recollect.state import clone, leaves, put_rows, take_rows
+
+STEP_MODES: dict[str, Callable[[], Any]] = {
+    "torch.no_grad": torch.no_grad,
+    "gradients on": torch.enable_grad,
+    "torch.inference_mode": torch.inference_mode,
+}
 
 WRITES = "the stream keeps and overwrites a tensor that the caller owns: copy what is kept"
 
@@ -26,10 +35,42 @@ def stream(subject: Subject) -> str:
     if not subject.options.quick:
         _steps(subject.variant(batch=1), meter, "a stream of one row")
         _steps(subject.variant(batch=7), meter, "a stream of seven rows")
+    said = "" if subject.options.quick else _many_rows(subject, meter)
     for check in (_unrolls, _steps_without_resets, _forks, _resets_of_rows, _saves, _gradient_modes):
         check(subject, meter)
     what = "1 and more rows, blocks of steps, state, fork, reset(rows), save, load"
-    return f"{subject.steps} steps with resets, {what}: {meter.report()}"
+    return f"{subject.steps} steps with resets, {what}: {meter.report()}{said}"
+
+
+def _many_rows(subject: Subject, meter: Comparison) -> str:
+    """Compare streams of drawn numbers of rows, and a long block of a drawn length, with the core."""
+    draws = dice(subject, "stream")
+    drawn = []
+    for low, high in ROWS:
+        rows, steps, mode = draws.randint(low, high), draws.randint(3, 6), draws.choice(list(STEP_MODES))
+        twin = subject.variant(batch=rows, steps=steps)
+        inputs, state, is_first = make_call(twin, 18)
+        want = twin(inputs, state, is_first)
+        live = twin.new_stream()
+        live.load_state(clone(state))
+        with STEP_MODES[mode]():
+            outputs = [live.step(x, first) for x, first in zip(inputs.unbind(1), is_first.unbind(1), strict=True)]
+            got = torch.stack(outputs, 1), live.state
+        what = f"stream of {rows} rows against a call of {steps} steps, {mode}"
+        meter.results(got, want, what, cause="a buffer or a kernel of the stream has a fixed number of rows")
+        drawn.append((rows, steps, mode))
+    if isinstance(live, Stream):
+        rows, steps = draws.randint(1, 2), log_uniform(draws, *LONG_BLOCK)
+        twin = subject.variant(batch=rows, steps=steps)
+        inputs, state, is_first = make_call(twin, 19)
+        is_first &= torch.rand(is_first.shape, generator=subject.generator(20)) < 0.02  # few blocks end early
+        live = twin.new_stream()
+        live.load_state(clone(state))
+        want = run_split(twin, inputs, state, is_first, draw_pieces(steps, dice(subject, "pieces of the stream")))
+        what = f"`stream.unroll` of {steps} steps of {rows} rows against calls of {PIECES} steps at most"
+        meter.results((live.unroll(inputs, is_first), live.state), want, what, cause="a long block takes another path")
+        drawn.append((rows, steps, "unroll"))
+    return f"; {describe(drawn)}"
 
 
 def _used_stream(subject: Subject, salt: int) -> tuple[Any, Any]:

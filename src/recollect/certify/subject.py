@@ -31,6 +31,7 @@ class Options:
     backend: str  # backend of `torch.compile`
     long_steps: int  # length of the long run
     long_seconds: float  # time limit of the long run
+    size_seed: int = 0  # seed of the sizes that are drawn
     quick: bool = False  # fewer repetitions and variants, for test suites that certify hundreds of configs
     reference: Reference | None = None  # reference implementation, where the core does not name one
 

@@ -86,6 +86,8 @@ class Certify:
     """Backend of torch.compile; inductor is slower and tests more."""
     seed: int = 0
     """Seed of weights, inputs and resets."""
+    size_seed: int | None = None
+    """Seed of the sizes and modes that are drawn; a new one when None, which the card names."""
     processes: int | None = None
     """Cores certified at a time; the number of processors when None."""
     json: bool = False
@@ -105,6 +107,7 @@ class Certify:
         names = [key for name in named for key in (CORES if name == "all" else [name])]
         given = {"long_steps": self.steps, "long_seconds": self.seconds, "steps": self.length}
         given |= {"lines": self.lines or None, "input_shape": self.input_shape or None, "reference": self.reference}
+        given["size_seed"] = self.size_seed
         options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         options |= {key: getattr(self, key) for key in ("batch", "thorough", "backend", "seed")}
         cards = []

@@ -3,7 +3,7 @@
 import logging
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from importlib.util import find_spec
 from io import StringIO
@@ -115,10 +115,11 @@ def to_onnx(program: ExportedProgram, step: ModelStep) -> bytes:
         ValueError: there is no ONNX operation for a part of the model; one line.
     """
     require_format("onnx")
-    names = [port.name for port in step.inputs]
+    names, single = [port.name for port in step.inputs], single_step_decompositions()
     try:
         with torch.no_grad(), quiet():
-            lowered = program.run_decompositions(single_step_decompositions())
+            # The exporter decomposes again, so this is left out where nothing needs it.
+            lowered = program.run_decompositions(single) if _has_any(program, single) else program
             made = torch.onnx.export(
                 lowered, (), dynamo=True, verbose=False, input_names=names, output_names=list(step.outputs)
             )
@@ -132,6 +133,11 @@ def to_onnx(program: ExportedProgram, step: ModelStep) -> bytes:
             if axis.dim_param:
                 axis.dim_param = re.sub(rf"\b{size}\b", "batch", axis.dim_param)
     return model.SerializeToString()
+
+
+def _has_any(program: ExportedProgram, operators: Container[Any]) -> bool:
+    graphs = [module.graph for module in program.graph_module.modules() if isinstance(module, torch.fx.GraphModule)]
+    return any(node.target in operators for graph in graphs for node in graph.nodes if node.op == "call_function")
 
 
 def write_program(program: ExportedProgram, step: ModelStep, path: Path, format: Format) -> None:

@@ -39,7 +39,9 @@ def steps_since_first(is_first: Tensor, count: Tensor) -> Tensor:
     """
     t = is_first.shape[1]
     steps = torch.arange(t, device=is_first.device).expand_as(is_first)
-    last_first = torch.where(is_first, steps, -1).cummax(1).values
+    last_first = torch.where(is_first, steps, -1)
+    if t > 1:
+        last_first = last_first.cummax(1).values
     return torch.where(last_first >= 0, steps - last_first, steps + count[:, None])
 
 
