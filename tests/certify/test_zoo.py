@@ -80,7 +80,9 @@ def test_correct_core_passes_the_quick_lines(name):
 @pytest.mark.long
 @pytest.mark.parametrize("name", zoo.CORRECT)
 def test_correct_core_passes_every_line(name):
-    card = certify(zoo.CORRECT[name](), rebuild=zoo.CORRECT[name], input_shape=(zoo.WIDTH,), long_steps=3000, size_seed=0)
+    card = certify(
+        zoo.CORRECT[name](), rebuild=zoo.CORRECT[name], input_shape=(zoo.WIDTH,), long_steps=3000, size_seed=0
+    )
     assert card.passed, str(card)
     assert [line.name for line in card.lines] == list(LINES)
     lacks = ("stream", "copies", "row-subset", "reference", "frames", "float16")
@@ -98,7 +100,9 @@ def test_complex_memory_and_reference_pass(core):
 @pytest.mark.long
 @pytest.mark.parametrize("core", [*user_cores.USER_CORES, *paper_cores.PAPERS], ids=lambda core: core.__name__)
 def test_user_defined_core_passes(core):
-    card = certify(core(), rebuild=core, input_shape=(user_cores.WIDTH,), long_steps=2000, long_seconds=0.5, size_seed=0)
+    card = certify(
+        core(), rebuild=core, input_shape=(user_cores.WIDTH,), long_steps=2000, long_seconds=0.5, size_seed=0
+    )
     assert card.passed, str(card)
 
 

@@ -20,7 +20,11 @@ from tiers import first, only
 SAMPLES = Path(__file__).parent / "samples"
 DRAWS = int(os.environ.get("RECOLLECT_CONTRACT_SAMPLES", "1"))
 OFTEN = [name for name in LINES if name not in SLOW_LINES]
-IN_TURN = (["modes", "float32", "row-subset"], ["weights", "backward", "transforms"], ["frames", "frames-memory", "copies"])
+IN_TURN = (
+    ["modes", "float32", "row-subset"],
+    ["weights", "backward", "transforms"],
+    ["frames", "frames-memory", "copies"],
+)
 """Lines that take their turns over the configs, as the circumstances (training mode, one row, ...) of the others do."""
 ELSEWHERE = ["reference"]
 """Made in test_references.py."""
