@@ -59,7 +59,7 @@ def _many_rows(subject: Subject, meter: Comparison) -> str:
         what = f"stream of {rows} rows against a call of {steps} steps, {mode}"
         meter.results(got, want, what, cause="a buffer or a kernel of the stream has a fixed number of rows")
         drawn.append((rows, steps, mode))
-    if isinstance(live, Stream):
+    if isinstance(subject.new_stream(), Stream):
         rows, steps = draws.randint(1, 2), log_uniform(draws, *LONG_BLOCK)
         twin = subject.variant(batch=rows, steps=steps)
         inputs, state, is_first = make_call(twin, 19)
