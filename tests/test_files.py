@@ -5,7 +5,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from recollect import files
+from recollect import files, lazy
 
 
 def test_a_file_is_replaced_in_one_stroke(tmp_path):
@@ -68,7 +68,7 @@ def test_damaged_arrays_are_told_from_a_machine_in_need(tmp_path, monkeypatch):
             raise error
 
         with monkeypatch.context() as patch, pytest.raises(type(error), match=str(error.args[-1])):
-            patch.setattr(np, "load", fail)
+            patch.setattr(lazy.np, "load", fail)
             files.read_arrays(path)
     for missing in (tmp_path / "nowhere.npz", path / "below.npz"):
         with pytest.raises(ValueError, match=r"\.npz: there is no such file$"):

@@ -306,6 +306,8 @@ def test_a_mixed_row_shows_score_and_failure():
     assert "Perfect after" not in table(recipe(), "lite", [good | {"samples_to_perfect": None}])
     assert "| x, seed 1 | - | failed: NaN \\| at step 3 | 0 | - | - | - | `c` |" in text
     assert "2 runs, **1 failed**, 1.0 minutes of training on GPU" in text
+    changed = table(recipe(), "lite", [good | {"commit": "0123456789abcdef+changes"}])
+    assert "0123456789ab+changes" in changed and "abcdef" not in changed
 
 
 def test_rows_that_a_recipe_has_no_more_stand_last_in_order():

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 
+from recollect import lazy
 from recollect.tasks import ListOps
 from recollect.tasks.long_range import listops
 from recollect.tasks.long_range.expressions import CLOSE, MAX, MEDIAN, MIN, SUM, WORDS, Rows, Shape, draw
@@ -248,7 +249,7 @@ def test_a_whole_file_survives_a_machine_in_need(tmp_path, monkeypatch, error):
     def fail(*_, **__):
         raise error
 
-    monkeypatch.setattr(np, "load", fail)
+    monkeypatch.setattr(lazy.np, "load", fail)
     with pytest.raises(type(error), match=error.args[-1]):
         small(tmp_path).prepare()
     assert path.read_bytes() == whole

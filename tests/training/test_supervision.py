@@ -7,7 +7,7 @@ import torch
 from small_worlds import CueConfig
 
 from recollect.agents.actor_critic import ActorCritic
-from recollect.agents.config import ActorCriticConfig
+from recollect.agents.config import ActorCriticConfig, SequenceModelConfig
 from recollect.cores import CORES
 from recollect.cores.hcam import ChunkAttentionVariant
 from recollect.layers.tap import listen
@@ -299,6 +299,10 @@ def test_tables_hear_of_it():
     )
     core = replace(HCAM, reading=ChunkAttentionVariant(chunk_gradients="call"))
     assert config(core, supervision=SupervisionConfig()).training_aids == ("gradients into chunks",)
+    reading = ChunkAttentionVariant(tied_start=True, copying_start=True, relevance_heads=True, initial_scale=2.5)
+    names = ("tied start", "copying start", "relevance per head", "initial scale 2.5")
+    assert replace(HCAM, reading=reading).training_aids == names
+    assert SequenceModelConfig(readout="pointer", identity_readout=True).training_aids == ("identity readout",)
 
 
 def test_some_of_the_steps_have_targets():

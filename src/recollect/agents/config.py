@@ -186,6 +186,11 @@ class SequenceModelConfig:
         both = self.whole_rows and self.given_memory != "none"
         require(not both, "whole_rows", True, "given_memory reads a row in parts: choose one of the two")
 
+    @property
+    def training_aids(self) -> tuple[str, ...]:
+        """Training aids in a few words each, for tables."""
+        return ("identity readout",) if self.identity_readout else ()
+
     def build(
         self,
         core: "CoreConfig",

@@ -111,8 +111,7 @@ def certify(  # noqa: PLR0913 (each one is an option of the command)
         steps: length of the test sequences, which should cross every window and chunk at least twice. 48 when None.
         batch: number of rows; at least 3.
         seed: of inputs, resets and the values that replace exact zeros among the weights.
-        size_seed: of the sizes and modes that are drawn (:mod:`recollect.certify.drawn`); a new one when None, which
-            the card names. A quick certificate draws none.
+        size_seed: of sizes and modes that are drawn; a new one, named on the card, when None. Quick ones draw none.
         backend: of ``torch.compile``; ``"inductor"`` is slow and thorough.
         long_steps: length of the long run of ``state-bytes``.
         long_seconds: time limit of that run; the card has the number of steps.
@@ -124,9 +123,7 @@ def certify(  # noqa: PLR0913 (each one is an option of the command)
     Raises:
         ValueError: a module without copy or ``initial_state``; an unknown shape, line or backend; bad sizes.
     """
-    candidate = (
-        core if isinstance(core, Candidate) else Candidate(name=name or type(core).__name__, core=core, rebuild=rebuild)
-    )
+    candidate = _candidate(core, name, rebuild)
     module = candidate.core
     started, shape = time.perf_counter(), _input_shape(module, input_shape or candidate.input_shape)
     excused, chosen = _exemptions(module, exemptions or {}), _lines(lines)
@@ -141,13 +138,11 @@ def certify(  # noqa: PLR0913 (each one is an option of the command)
         quick=quick,
         reference=load_function(reference) if isinstance(reference, str) else reference,
     )
-    _check_options(options)
     subject = _subject(module, shape, candidate.rebuild, options)
-    found = _all_lines(subject, module, chosen, excused, thorough=thorough)
     return Card(
         core=name or candidate.name,
         config=candidate.config,
-        lines=found,
+        lines=_all_lines(subject, module, chosen, excused, thorough=thorough),
         parameters=sum(p.numel() for p in module.parameters()),
         state_bytes=_state_bytes(module),
         size_seed=None if quick else options.size_seed,
@@ -157,9 +152,16 @@ def certify(  # noqa: PLR0913 (each one is an option of the command)
     )
 
 
+def _candidate(core: nn.Module | Candidate, name: str | None, rebuild: Callable[[], nn.Module] | None) -> Candidate:
+    if isinstance(core, Candidate):
+        return core
+    return Candidate(name=name or type(core).__name__, core=core, rebuild=rebuild)
+
+
 def _subject(
     module: nn.Module, shape: tuple[int, ...], rebuild: Callable[[], nn.Module] | None, options: Options
 ) -> Subject:
+    _check_options(options)
     try:
         return Subject(module, input_shape=shape, rebuild=rebuild, options=options)
     except RuntimeError as error:

@@ -1,12 +1,12 @@
 """Recorded episodes in place of a world: their spaces are read from them, and held-out episodes score an agent.
 
-    recollect train recording:episodes.npz --core gru
+recollect train recording:episodes.npz --core gru
 
-    part of the recording   spaces of the agent
-    floats                  Box without bounds
-    bytes [y, x, channels]  an image: Box of bytes
-    other whole numbers     Discrete or MultiDiscrete, as many values as the recording has
-    action                  as in the file's ``action_space``; else whole numbers as above, floats a Box within their range
+part of the recording   spaces of the agent
+floats                  Box without bounds
+bytes [y, x, channels]  an image: Box of bytes
+other whole numbers     Discrete or MultiDiscrete, as many values as the recording has
+action                  as in the file's ``action_space``; else whole numbers as above, floats a Box within their range
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ Source: Agarwal et al., Deep RL at the edge of the statistical precipice (2021),
 import hashlib
 import json
 import math
+import re
 import shutil
 import traceback
 from collections.abc import Mapping, Sequence
@@ -447,7 +448,7 @@ def _training_aids(result: Mapping[str, Any]) -> list[str]:
 
 def _caption(results: Sequence[Mapping[str, Any]]) -> list[str]:
     hardware = sorted({_machine(result["hardware"]) for result in results})
-    commits = sorted({str(result["commit"])[:12] for result in results})
+    commits = sorted({re.sub(r"^(\w{12})\w+", r"\1", str(result["commit"])) for result in results})  # keeps "+changes"
     seconds = sum(result.get("seconds", 0.0) for result in results)
     number = sum(result["status"] != "ok" for result in results)
     runs = f"{len(results)} runs" + (f", **{number} failed**" if number else "")

@@ -7,7 +7,7 @@ training aids are then read one by one.
 from collections.abc import Mapping
 from typing import Any
 
-from recollect.agents.config import ActorCriticConfig
+from recollect.agents.config import ActorCriticConfig, SequenceModelConfig
 from recollect.config import from_json
 from recollect.cores.config import CoreConfig
 from recollect.training.config import TrainerConfig
@@ -19,6 +19,7 @@ from recollect.training.trainers import REGISTRY
 PARTS: tuple[tuple[tuple[str, ...], type[Any]], ...] = (
     (("core",), CoreConfig),
     (("agent",), ActorCriticConfig),
+    (("agent",), SequenceModelConfig),
     (("loss", "supervision"), SupervisionConfig),
     (("schedule", "curriculum"), CurriculumConfig),
     (("curriculum",), CurriculumConfig),

@@ -126,8 +126,16 @@ class HierarchicalChunkMemoryConfig(CoreConfig):
 
     @property
     def training_aids(self) -> tuple[str, ...]:
-        """Gradients into chunks."""
-        return ("gradients into chunks",) if self.reading.chunk_gradients == "call" else ()
+        """Gradients into chunks, and starts and choices that are in neither paper nor code."""
+        reading = self.reading
+        used = {
+            "gradients into chunks": reading.chunk_gradients == "call",
+            "tied start": reading.tied_start,
+            "copying start": reading.copying_start,
+            "relevance per head": reading.relevance_heads,
+            f"initial scale {reading.initial_scale:g}": reading.initial_scale != 1.0,
+        }
+        return tuple(name for name, on in used.items() if on)
 
     @property
     def stride(self) -> int:

@@ -50,8 +50,8 @@ class SupervisedConfig(StreamConfig):
 
     @property
     def training_aids(self) -> tuple[str, ...]:
-        """Those of core and curriculum."""
-        return (*self.core.training_aids, *self.curriculum.training_aids)
+        """Those of core, model and curriculum."""
+        return (*self.core.training_aids, *self.agent.training_aids, *self.curriculum.training_aids)
 
     def samples(self, steps: int) -> int:
         """Return the rows whose first unroll was trained on; shorter rows count like the longest ones."""
