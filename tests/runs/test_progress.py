@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 
 from recollect.runs import progress
-from recollect.runs.progress import Progress, ProgressDisplay, ProgressReporter, listen_to_progress
+from recollect.runs.progress import Progress, ProgressDisplay, ProgressReporter, expected_end, listen_to_progress
 
 
 @pytest.fixture
@@ -76,3 +76,19 @@ def test_a_terminal_shows_steps_time_and_metrics_whole(clock, width):
         shown.advance(2_500)
     last = " ".join(text.getvalue().rpartition("goal-shown-once")[2].split())
     assert "2500/15000 0:00:00" in last and "score 0.630 best 0.700 9 831 steps/s left 50 s" in last
+
+
+def test_the_time_left_is_that_of_what_ends_the_run(clock):
+    assert expected_end(10, 1000, 5.0, None) == expected_end(0, 1000, 0.0, 60.0) == 1000
+    assert expected_end(10, 1000, 5.0, 60.0) == 120, "half a second a step"
+    assert expected_end(10, 100, 5.0, 60.0) == 100
+    assert expected_end(10, 1000, 61.0, 60.0) == 10, "used up"
+    console = Console(file=io.StringIO(), width=200)
+    progress = Progress(console, "t-maze", 1000, 0)
+    with progress:
+        clock[0] += 5
+        progress.report(10, {"seconds": 5.0, "score": 0.5}, end=120)
+        clock[0] += 5
+        progress.report(20, {"seconds": 10.0, "score": 0.5})
+    first, second = console.file.getvalue().splitlines()
+    assert "left 55 s" in first and "left 8 min" in second

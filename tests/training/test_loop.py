@@ -312,6 +312,7 @@ def test_processor_time_ends_a_run_which_then_is_over(tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules["recollect.training.loop"], "process_time", lambda: next(clock))  # 1 s a step
     outcome = fit(config(processor_seconds=4.0), tmp_path / "run")
     assert (outcome.status, outcome.step, outcome.processor_seconds) == ("finished", 4, 4.0)
+    assert "; fit.processor_seconds=4.0 ended it before step " in outcome.message
     assert rows(tmp_path / "run")[-1]["score"], "the last step is always evaluated"
     assert checkpoints.steps(tmp_path / "run" / "checkpoint")[-1] == 4, "and saved"
     assert fit(config(processor_seconds=4.0), tmp_path / "run", resume=True).step == 4, "nothing to do"

@@ -181,11 +181,11 @@ class Progress:
             self._printed = now
             self._console.print(f"{self._title}  {text}", highlight=False, soft_wrap=True, markup=False)
 
-    def report(self, done: int, row: Mapping[str, float], best: float | None = None) -> None:
-        """Show the newest metrics, the best score so far, the speed and the remaining time."""
+    def report(self, done: int, row: Mapping[str, float], best: float | None = None, end: float | None = None) -> None:
+        """Show the newest metrics, the best score so far, the speed and the time until step ``end`` (the last one)."""
         now = perf_counter()
         self._newest |= {name: row[name] for name in (*self._shown, "frames_per_second") if name in row}
-        self._text_shown = text = self._text(done, (done - self._first) / max(now - self._began, 1e-9), best)
+        self._text_shown = text = self._text(done, (done - self._first) / max(now - self._began, 1e-9), best, end)
         if self._bar is not None:
             self._bar.update(self._task, metrics=text)
         elif self._console is not None and ("score" in row or now - self._printed >= LINE_SECONDS):
@@ -193,7 +193,8 @@ class Progress:
             line = f"{self._title}  step {done}/{self._total}  {_duration(row['seconds'])}  {text}"
             self._console.print(line, highlight=False, soft_wrap=True, markup=False)
 
-    def _text(self, done: int, pace: float, best: float | None) -> str:
+    def _text(self, done: int, pace: float, best: float | None, end: float | None) -> str:
+        end = self._total if end is None else end
         parts = [
             f"{word} {_number(self._newest[name])}"
             for name, word in self._shown.items()
@@ -203,9 +204,21 @@ class Progress:
             parts.append(f"best {_number(best)}")
         # Environment steps in a world, optimiser steps elsewhere.
         parts.append(f"{_speed(self._newest.get('frames_per_second', pace))} steps/s")
-        if done < self._total and pace > 0:
-            parts.append(f"left {_duration((self._total - done) / pace)}")
+        if done < end and pace > 0:
+            parts.append(f"left {_duration((end - done) / pace)}")
         return "  ".join(parts)
+
+
+def expected_end(done: int, steps: int, spent: float, limit: float | None) -> float:
+    """Return the step at which a run will end: its last one, or the one that uses up its processor time.
+
+    Args:
+        done: steps that are done.
+        steps: steps of the run.
+        spent: processor seconds of the steps that are done.
+        limit: most processor seconds; None has no limit.
+    """
+    return steps if limit is None or not spent else min(steps, done * max(limit / spent, 1.0))
 
 
 def _time_left(done: int, total: int, seconds: float) -> str:

@@ -25,7 +25,7 @@ from recollect.runs.errors import OutOfMemoryError, RunError, StepError
 from recollect.runs.interrupts import Interrupted, Interrupts, time_limited
 from recollect.runs.loggers import open_logger, require_installed
 from recollect.runs.metrics import Logger, MetricsFile
-from recollect.runs.progress import Progress, listen_to_progress
+from recollect.runs.progress import Progress, expected_end, listen_to_progress
 from recollect.runs.random_states import RandomStates, random_states, restore_random_states, seed_everything
 from recollect.runs.run_directory import RunDirectory, RunPaths, RunRecord, changed_settings
 from recollect.training.config import TrainerConfig
@@ -180,7 +180,8 @@ class Fit:
                     file.append(self.done, row)
             for logger in listeners:
                 logger(self.done, row)
-            progress.report(self.done, row, None if self.best is None else self.best.score)
+            end = expected_end(self.done, settings.steps, self.processor_seconds, settings.processor_seconds)
+            progress.report(self.done, row, None if self.best is None else self.best.score, end)
         progress.advance(self.done)
         (received,) = self.learners.sum(float(interrupts.received is not None))
         if received and self.status == "running":
@@ -491,8 +492,9 @@ def _message(run: Fit, signal_name: str | None, hint: str | None) -> str:
     if run.status == "interrupted":
         hint = hint or "the same command with --resume continues from there"
         return f"{signal_name} at step {run.done}: saved in {run.directory.checkpoints}; {hint}"
-    score = run.evaluation["score"]
+    score, fit = run.evaluation["score"], run.config.fit
     best = "" if run.best is None else f"; best {run.best.score:.4f} at step {run.best.step}"
     if run.status == "solved":
-        return f"reached score {score:.4f} at step {run.done} of {run.config.fit.steps}{best}"
-    return f"finished {run.done} steps with score {score:.4f}{best}"
+        return f"reached score {score:.4f} (fit.stop_score={fit.stop_score}) at step {run.done} of {fit.steps}{best}"
+    limit = f"; fit.processor_seconds={fit.processor_seconds} ended it before step {fit.steps}"
+    return f"finished {run.done} steps with score {score:.4f}{best}{limit if run.done < fit.steps else ''}"
