@@ -5,19 +5,16 @@
 t-maze    the agent of ``recollect demo``, trained in a corridor of 20 steps, watched in one of 120
 catch     an agent that attends to places of the picture, with the weights that training begins with
 
-What is measured goes to ``benchmarks/results/maps.json``, pictures to ``docs/assets/``. That of docs/explore.md is a
-page of the first agent, in a corridor of 40 steps, taken by Chromium. ``benchmarks/report.py`` writes the tables.
+What is measured goes to ``benchmarks/results/maps.json``, pictures to ``docs/assets/``; ``benchmarks/report.py``
+writes the tables.
 """
 
 import argparse
 import json
-import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
 
 import source_tree  # noqa: F401
 from recollect.interpret import (
@@ -26,9 +23,7 @@ from recollect.interpret import (
     record_episode,
     record_run,
     score_with_controls,
-    write_html,
 )
-from recollect.interpret.episodes import LiveEpisode
 from recollect.interpret.report import Report
 from recollect.recipes.attention_agents import attention_agent
 from recollect.recipes.demo import demo_config, longer
@@ -57,7 +52,6 @@ def main() -> None:
     agents = {"t-maze": t_maze(folder, world), "catch": catch()}
     data = {"environment": environment(), "agents": agents}
     OUTPUT.write_text(json.dumps(data, indent=1) + "\n")
-    take_picture(folder, record_run(folder / "t-maze", world=longer(world, 2), episodes=EPISODES))
 
 
 def t_maze(folder: Path, world: TMazeConfig) -> dict[str, object]:
@@ -92,17 +86,6 @@ def catch() -> dict[str, object]:
         "successes": sum(bool(one.info.success) for one in episodes),
         "largest_over_even": float((maps.max((2, 3)) * maps[0, 0].size).mean()),
     }
-
-
-def take_picture(folder: Path, episodes: list[LiveEpisode]) -> None:
-    """The memory explorer at the decision, in the episode where the memory matters most."""
-    shown = max(episodes, key=lambda one: np.nan_to_num(one.removal.kl[-3:]).max() if one.removal else 0)
-    page = write_html(shown, score_with_controls(episodes), folder / "explorer.html")[0]
-    shot = folder / "explorer.png"
-    browser = shutil.which("chromium") or shutil.which("google-chrome") or "chromium"
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1440,900"]
-    subprocess.run([browser, *options, f"--screenshot={shot.resolve()}", page.resolve().as_uri()], check=True)
-    Image.open(shot).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(ASSETS / "explorer.png", optimize=True)
 
 
 if __name__ == "__main__":
