@@ -15,7 +15,7 @@ import pytest
 
 from recollect.certify import LINES, SLOW_LINES, certify, from_config, load
 from recollect.cores import CORES
-from tiers import first, only
+from tiers import first
 
 SAMPLES = Path(__file__).parent / "samples"
 DRAWS = int(os.environ.get("RECOLLECT_CONTRACT_SAMPLES", "1"))
@@ -76,7 +76,8 @@ def test_contract(key, config, index):
     assert card.passed, str(card)
 
 
-@pytest.mark.parametrize("key", only({"gru"}, CORES))
+@pytest.mark.long
+@pytest.mark.parametrize("key", CORES)
 def test_slow_lines_by_default(key):
     card = certify(load(key), lines=SLOW_LINES, long_steps=10_000, long_seconds=0.5, quick=True)
     assert card.passed, str(card)

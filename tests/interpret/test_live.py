@@ -161,7 +161,8 @@ def _told(browser, record, t, start=0):
     return browser.run("window.memx.state()")
 
 
-@pytest.mark.parametrize("core", only({"gru"}, ["hcam", "transformer-xl", "gru"]))
+@pytest.mark.long
+@pytest.mark.parametrize("core", ["hcam", "transformer-xl", "gru"])
 def test_the_page_plays_as_python_does(core, browser, runtime, tmp_path):
     agent, path = _page(core, runtime, tmp_path)
     browser.window(1440, 960)
@@ -238,6 +239,7 @@ def test_a_chunk_of_the_twin(browser, runtime, tmp_path):
     assert browser.run("window.memx.state().logits") == before["logits"]
 
 
+@pytest.mark.long
 def test_the_page_is_there_before_the_agent(browser, runtime, tmp_path):
     agent, path = _page("hcam", runtime, tmp_path)
     record = record_episode(agent, MAZE, seed=FRESH_SEED, longest=6)

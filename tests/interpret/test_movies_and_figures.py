@@ -99,6 +99,7 @@ def test_labels_of_short_events_stay_in_their_blocks(record, tmp_path):
         assert (gap.max(axis=(0, 1)) < 60).all(), f"letters behind step {t}"
 
 
+@pytest.mark.long
 def test_figures_are_drawn(record, tmp_path):
     rng = np.random.default_rng(0)
     step = np.minimum(rng.integers(0, 24, (24, 4, 6)), np.arange(24)[:, None, None])

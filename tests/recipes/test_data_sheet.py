@@ -73,6 +73,7 @@ def root(tmp_path):
     return tmp_path
 
 
+@pytest.mark.long
 def test_sheets_come_from_the_files_alone(root):
     write_tables(DATA_SHEET, root)
     page = (root / "docs" / "data-sheets.md").read_text()

@@ -86,6 +86,7 @@ def test_the_long_levels_of_the_paper_lie_beyond_its_own_windows():
     assert requirements_of(boxes.tests["longest delay"].where).lag > boxes.config.core.reach
 
 
+@pytest.mark.long
 def test_every_task_of_a_row_is_measured():
     kept = json.loads(memory_requirements.FILE.read_text())
     names = {name_of(task) for task in all_tasks()}
