@@ -27,7 +27,7 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar, cast
 
-from recollect.entry_points import package_of
+from recollect.entry_points import Kind, installed_names, package_of, resolve
 
 T = TypeVar("T")
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -160,6 +160,23 @@ def lookup(table: Mapping[str, T], name: str, what: str) -> T:
     raise ValueError(f"unknown {what} {name!r}: {did_you_mean(name, table)}known: {', '.join(table)}")
 
 
+def require_name(kind: Kind, name: str, own: Mapping[str, Any]) -> str:
+    """Return the key of a core, task or recipe, or ``package.module:Name``; nothing is imported.
+
+    Args:
+        kind: table that the name belongs to.
+        name: a key, ``package.module:Name`` (``gym:ID`` alike), or a name that an installed package declares.
+        own: table of this library.
+
+    Raises:
+        ValueError: an unknown name, with the most similar one in the message, or one of several packages.
+    """
+    found = resolve(kind, name, own)
+    if ":" not in found:
+        lookup({**own, **dict.fromkeys(installed_names(kind))}, found, kind.removesuffix("s"))
+    return found
+
+
 def load_object(name: str, what: str) -> Any:
     """Import ``package.module:attribute``; the current folder is searched too.
 
@@ -244,8 +261,14 @@ def needs_user_code(config: Any) -> bool:
     """Return whether reading the JSON form of a config imports modules outside this package."""
     modules = (type(config).__module__, *getattr(config, "imports", ()))
     inner = (getattr(config, field.name) for field in dataclasses.fields(config))
-    foreign = (module for module in modules if module.partition(".")[0] != __package__ and package_of(module) is None)
-    return any(True for _ in foreign) or any(needs_user_code(part) for part in inner if dataclasses.is_dataclass(part))
+    return not all(map(_is_installed, modules)) or any(
+        needs_user_code(part) for part in inner if dataclasses.is_dataclass(part)
+    )
+
+
+def _is_installed(module: str) -> bool:
+    """Return whether a module is of this library, or declared by an installed package."""
+    return module.partition(".")[0] == __package__ or package_of(module) is not None
 
 
 def config_class(
@@ -342,7 +365,7 @@ def _class_of(data: Mapping[str, Any], expected: type[T], kinds: _Kinds, where: 
 
 
 def _require_trust(module: str, field: str, value: object, trust: bool) -> None:
-    known = module in sys.modules or module.partition(".")[0] == __package__ or package_of(module) is not None
+    known = module in sys.modules or _is_installed(module)
     require(
         known or trust,
         field,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
 import os
 import shutil
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,19 @@ def read_json(path: Path, remedy: str) -> Any:
         return json.loads(path.read_text())
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON ({error}): {remedy}") from None
+
+
+def without_nan(value: Any) -> Any:
+    """Return data with null in place of NaN and infinity, which JSON does not have."""
+    if isinstance(value, Mapping):
+        return {str(name): without_nan(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [without_nan(part) for part in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:

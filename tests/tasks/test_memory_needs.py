@@ -148,14 +148,14 @@ def test_films_show_what_the_environment_draws():
 def test_an_environment_that_cannot_draw_shows_its_observations_and_says_why():
     config = GymnasiumConfig(id=f"{HERE}:Undrawable")
     with pytest.warns(RuntimeWarning, match="cannot draw itself .*no module named pygame.*its observations are shown"):
-        assert config.drawn() is config
+        assert config.with_rendering() is config
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         silent = GymnasiumConfig(id=f"{HERE}:Silent")
-        assert silent.drawn() is silent
+        assert silent.with_rendering() is silent
 
 
 def test_atari_keeps_the_frames_of_its_vector_form():
     pytest.importorskip("ale_py")
     config = GymnasiumConfig(id="ALE/Pong-v5")
-    assert config.drawn() is config
+    assert config.with_rendering() is config

@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from recollect.config import lookup, require
+from recollect.config import lookup, require, require_name
 from recollect.cores import CORES
-from recollect.cores.find import require_core_name
 
 POSITIONS = (100, 1_000, 10_000, 100_000)
 
@@ -43,7 +42,7 @@ class CoresBenchmark:
 
     def __post_init__(self) -> None:
         for name in self.cores:
-            require_core_name(name)
+            require_name("cores", name, CORES)
         _require_at_least(self, 1, "dim", "layers", "heads", "memory_len", "chunk_len", "chunks", "top_k")
         _require_at_least(self, 2, "repeats")
         require(self.dim % self.heads == 0, "heads", self.heads, f"choose a divisor of dim={self.dim}")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from recollect.certify.comparison import Comparison, Result, Violation
-from recollect.certify.drawn import describe, dice, draw_pieces, draw_steps, in_mode, make_call
+from recollect.certify.random_sizes import describe, draw_pieces, draw_steps, in_mode, make_call, size_generator
 from recollect.certify.subject import Subject, gradients, in_all_variants, probe
 
 ANCHOR = (
@@ -85,7 +85,7 @@ def _long_calls(subject: Subject, meter: Comparison) -> str:
         twin = in_mode(subject, rows, steps, mode)
         inputs, state, is_first = make_call(twin, 9)
         is_first &= torch.rand(is_first.shape, generator=subject.generator(10)) < 0.05  # episodes of 200 steps
-        sizes = draw_pieces(steps, dice(subject, f"pieces of {steps}"))
+        sizes = draw_pieces(steps, size_generator(subject, f"pieces of {steps}"))
         want = twin(inputs, state, is_first)
         what = f"one call of {steps} steps of {rows} rows against calls of {', '.join(map(str, sizes))} ({mode})"
         meter.results(run_split(twin, inputs, state, is_first, sizes), want, what, cause=LONG)

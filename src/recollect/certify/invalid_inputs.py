@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from recollect.certify.comparison import Comparison, NotApplicable, Violation, first_place, is_continuous, per_step
-from recollect.certify.drawn import describe, dice, in_mode, modes
+from recollect.certify.random_sizes import describe, in_mode, modes, size_generator
 from recollect.certify.subject import Subject, gradients, probe
 from recollect.cores.contract import MemoryCore
 from recollect.state import map_state, named_leaves, spread_rows, where_first
@@ -27,7 +27,7 @@ REMEMBERED = "an invalid step is remembered: it must enter the memory as zeros (
 
 
 @dataclass(frozen=True)
-class Call:
+class InvalidCall:
     """A call with invalid steps."""
 
     clean: Tensor
@@ -77,7 +77,7 @@ def _judge(subject: Subject) -> Findings:
     found = Findings(subject.comparison())
     twins: list[tuple[str, Subject]] = [("", subject)]
     if not subject.options.quick:
-        draws = dice(subject, "frames")
+        draws = size_generator(subject, "frames")
         rows, steps, mode = draws.randint(*MANY_ROWS), draws.randint(4, 9), draws.choice(modes(subject))
         found.drawn = describe([(rows, steps, mode)])
         twins += [*subject.variants(), (f"{rows} rows, {mode}", in_mode(subject, rows, steps, mode))]
@@ -98,7 +98,7 @@ def _noted(found: Findings, half: str, label: str) -> Iterator[None]:
             setattr(found, half, violation.during(label) if label else violation)
 
 
-def _call(subject: Subject) -> Call:
+def _call(subject: Subject) -> InvalidCall:
     """Return a call in which a fifth of the steps is invalid, in some or all of their entries."""
     steps, batch = subject.steps, subject.batch
     inputs, is_first, state = subject.inputs(101), subject.resets(102), subject.used_state()
@@ -114,10 +114,10 @@ def _call(subject: Subject) -> Call:
     values = VALUES if subject.dtype == torch.float32 else VALUES[:2]
     choice = torch.tensor(values, dtype=inputs.dtype)[torch.arange(steps) % len(values)]
     dirty = torch.where(whole & entries, choice.reshape(1, steps, *axes), inputs)
-    return Call(torch.where(whole, 0.0, inputs), dirty, invalid, is_first, state)
+    return InvalidCall(torch.where(whole, 0.0, inputs), dirty, invalid, is_first, state)
 
 
-def _in_steps(subject: Subject, call: Call) -> Iterator[tuple[str, Tensor]]:
+def _in_steps(subject: Subject, call: InvalidCall) -> Iterator[tuple[str, Tensor]]:
     """Yield outputs of single steps of the core and of its stream, with what they are."""
     few = min(subject.steps, 12 if subject.brief or subject.options.quick else subject.steps)
     memory, parts = call.state, []

@@ -10,7 +10,15 @@ import torch
 from torch import Tensor
 
 from recollect.certify.comparison import Comparison, Result, Violation, is_continuous, locate
-from recollect.certify.drawn import SMALL_ROWS, call_rows, describe, dice, draw_rows, in_mode, make_call
+from recollect.certify.random_sizes import (
+    SMALL_ROWS,
+    call_rows,
+    describe,
+    draw_rows,
+    in_mode,
+    make_call,
+    size_generator,
+)
 from recollect.certify.subject import (
     Subject,
     gradient_state,
@@ -227,7 +235,7 @@ def rows(subject: Subject) -> str:
 def _many_rows(subject: Subject, meter: Comparison) -> str:
     """Compare calls of small and of drawn numbers of rows with calls of a few rows; return what was drawn."""
     drawn = list(draw_rows(subject, "rows"))
-    draws = dice(subject, "rows at a time")
+    draws = size_generator(subject, "rows at a time")
     for rows, steps, mode in [*((rows, 2, "evaluation mode") for rows in SMALL_ROWS), *drawn]:
         twin = in_mode(subject, rows, steps, mode)
         call = make_call(twin, 134)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from recollect.certify.comparison import Comparison, NotApplicable, Violation
-from recollect.certify.drawn import dice
+from recollect.certify.random_sizes import size_generator
 from recollect.certify.subject import TOLERANCES, Subject
 from recollect.export.selftest import open_onnx
 from recollect.export.step import ModelStep, one_step
@@ -213,7 +213,7 @@ def export(subject: Subject) -> str:
     The state is input and output. One step also runs in onnxruntime, where that and onnx are installed.
     """
     meter = Comparison(10 * TOLERANCES[torch.float32])
-    draws = dice(subject, "export")
+    draws = size_generator(subject, "export")
     many, steps, mode = draws.randint(*MANY_ROWS), draws.randint(*MANY_STEPS), draws.choice(list(TRACE_MODES))
     numbers, steps = ((1, 3), TRACED_STEPS[-1]) if subject.options.quick else ((1, 3, many), steps)
     with _quiet_compiler():

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from recollect.certify.comparison import Violation
-from recollect.certify.drawn import SMALL_ROWS, describe, draw_rows, in_mode, make_call
+from recollect.certify.random_sizes import SMALL_ROWS, describe, draw_rows, in_mode, make_call
 from recollect.certify.subject import Subject, in_all_variants, make_strided, require_gradients
 from recollect.state import clone, map_state, named_leaves
 

@@ -12,8 +12,17 @@ import torch
 from torch import Tensor
 
 from recollect.certify.comparison import Comparison, Violation
-from recollect.certify.drawn import LONG_BLOCK, PIECES, ROWS, describe, dice, draw_pieces, log_uniform, make_call
 from recollect.certify.equivalence import run_split
+from recollect.certify.random_sizes import (
+    LONG_BLOCK,
+    PIECES,
+    ROWS,
+    describe,
+    draw_pieces,
+    log_uniform,
+    make_call,
+    size_generator,
+)
 from recollect.certify.subject import Subject, make_strided
 from recollect.cores.stream import Stream
 from recollect.state import clone, leaves, put_rows, take_rows
@@ -44,7 +53,7 @@ def stream(subject: Subject) -> str:
 
 def _many_rows(subject: Subject, meter: Comparison) -> str:
     """Compare streams of drawn numbers of rows, and a long block of a drawn length, with the core."""
-    draws = dice(subject, "stream")
+    draws = size_generator(subject, "stream")
     drawn = []
     for low, high in ROWS:
         rows, steps, mode = draws.randint(low, high), draws.randint(3, 6), draws.choice(list(STEP_MODES))
@@ -66,7 +75,8 @@ def _many_rows(subject: Subject, meter: Comparison) -> str:
         is_first &= torch.rand(is_first.shape, generator=subject.generator(20)) < 0.02  # few blocks end early
         live = twin.new_stream()
         live.load_state(clone(state))
-        want = run_split(twin, inputs, state, is_first, draw_pieces(steps, dice(subject, "pieces of the stream")))
+        sizes = draw_pieces(steps, size_generator(subject, "pieces of the stream"))
+        want = run_split(twin, inputs, state, is_first, sizes)
         what = f"`stream.unroll` of {steps} steps of {rows} rows against calls of {PIECES} steps at most"
         meter.results((live.unroll(inputs, is_first), live.state), want, what, cause="a long block takes another path")
         drawn.append((rows, steps, "unroll"))

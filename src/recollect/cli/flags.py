@@ -15,8 +15,7 @@ from tyro.conf import arg
 
 from recollect.cli.flag_names import ALIASES, COMMON, REMEDIES
 from recollect.cli.options import TrainOptions
-from recollect.config import lookup
-from recollect.entry_points import installed_names
+from recollect.config import require_name
 
 _ARG: Any = type(arg(name=""))
 
@@ -190,8 +189,10 @@ def likely_flags(task: str, core: str, trainer: str | None = None) -> tuple[dict
         The flags of a similar run (for a task: an environment's and a stream task's), and the beginnings of the names
         that only the user-defined class has.
     """
+    from recollect.evaluation.recorded_world import PREFIX
+
     foreign = ":" in task and not task.startswith("gym:")
-    trainer = "cloning" if task.startswith("recording:") else trainer
+    trainer = "cloning" if task.startswith(PREFIX) else trainer
     known: dict[str, Flag] = {}
     for similar in ("gym", "recall") if foreign else (task,):
         try:
@@ -225,10 +226,8 @@ def require_known(
     from recollect.cores import CORES
     from recollect.tasks import TASKS
 
-    if ":" not in task:
-        lookup({**TASKS, **dict.fromkeys(installed_names("tasks"))}, task, "task")
-    if ":" not in core:
-        lookup({**CORES, **dict.fromkeys(installed_names("cores"))}, core, "core")
+    require_name("tasks", task, TASKS)
+    require_name("cores", core, CORES)
     known, own = run_flags(task, core, trainer, agent), ()
     if known is None:
         known, own = likely_flags(task, core, trainer)

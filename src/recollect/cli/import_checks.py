@@ -21,7 +21,9 @@ def require_importable(name: str, field: str) -> None:
     Raises:
         ValueError: the module or the name is certainly missing.
     """
-    if name.startswith("recording:"):
+    from recollect.evaluation.recorded_world import PREFIX
+
+    if name.startswith(PREFIX):
         return  # read when it is used
     module, _, wanted = name.rpartition(":")
     if module == "gym":

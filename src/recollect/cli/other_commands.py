@@ -10,7 +10,7 @@ from rich.console import Console
 from tyro.conf import Positional, arg
 
 from recollect.cli.import_checks import require_importable
-from recollect.config import lookup
+from recollect.config import lookup, require_name
 from recollect.terminal import PrintOptions, print_json, print_status, two_columns
 
 
@@ -96,9 +96,8 @@ class Certify:
     def run(self, console: Console) -> int:
         """Print a card per core, and a summary of many. Exit status 1 when a line fails."""
         from recollect.cores import CORES
-        from recollect.cores.find import require_core_name
 
-        named = [name if name == "all" else require_core_name(name) for name in self.cores]
+        named = [name if name == "all" else require_name("cores", name, CORES) for name in self.cores]
         for name in named:
             if ":" in name:
                 require_importable(name, "core")
@@ -145,12 +144,12 @@ class Reproduce:
 
     def run(self, console: Console) -> int:
         """Reproduce; the same command resumes an interrupted one."""
-        from recollect.cores.find import require_core_name
+        from recollect.cores import CORES
         from recollect.recipes import find_recipe
 
         recipe = find_recipe(self.name)
         known = {run.core for run in recipe.rows(self.scale)}
-        cores = [core if core in known else require_core_name(core) for core in self.cores] or None
+        cores = [core if core in known else require_name("cores", core, CORES) for core in self.cores] or None
         for core in cores or ():
             if ":" in core:
                 require_importable(core, "core")

@@ -1,6 +1,6 @@
 """Parser of the words after ``recollect train``: task, core, agent, trainer, seeds and the other flags."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from recollect.cli import flags
 from recollect.cli.saved_runs import SavedSettings, read_settings
 from recollect.config import lookup
 from recollect.cores import CORES
-from recollect.entry_points import Kind, resolve
+from recollect.entry_points import resolve
 from recollect.recipes.attention_agents import ATTENTION_AGENTS
 from recollect.recipes.train import core_name
 from recollect.tasks import TASKS, CatchConfig
@@ -107,16 +107,12 @@ def read_request(words: Sequence[str]) -> Request:
     helps = {word for word in rest if word in ("-h", "--help", "--help-all")}
     wanted = None if not helps else "--help-all" if "--help-all" in helps else "--help"
     rest = [word for word in rest if word not in helps]
-    task, core = (None if name is None else resolve(kind, name, own) for kind, name, own in _named(task, core))
+    task, core = task and resolve("tasks", task, TASKS), core and resolve("cores", core, CORES)
     file = None if config is None else Path(config)
     fields = {name: found for name, found in world.items() if found}
     request = Request(task, core, agent, trainer, file, seeds, parallel, wanted, fields, rest)
     _require_consistent(request)
     return request
-
-
-def _named(task: str | None, core: str | None) -> tuple[tuple[Kind, str | None, Container[str]], ...]:
-    return ("tasks", task, TASKS), ("cores", core, CORES)
 
 
 def _require_consistent(request: Request) -> None:

@@ -1,21 +1,8 @@
 """Cores by their names: keys of the table, names of installed packages, and ``package.module:Config``."""
 
-from recollect.config import load_object, lookup
+from recollect.config import load_object, require_name
 from recollect.cores import CORES
 from recollect.cores.config import CoreConfig
-from recollect.entry_points import installed_names, resolve
-
-
-def require_core_name(name: str) -> str:
-    """Return the key of a core, or ``package.module:Name``; nothing is imported.
-
-    Raises:
-        ValueError: an unknown name; the message has the most similar one.
-    """
-    found = resolve("cores", name, CORES)
-    if ":" not in found:
-        lookup({**CORES, **dict.fromkeys(installed_names("cores"))}, found, "core")
-    return found
 
 
 def find_core(name: str) -> CoreConfig | type[CoreConfig]:
@@ -24,7 +11,7 @@ def find_core(name: str) -> CoreConfig | type[CoreConfig]:
     Raises:
         ValueError: an unknown core, a module that cannot be imported, or something that is no config of a core.
     """
-    name = require_core_name(name)
+    name = require_name("cores", name, CORES)
     if ":" not in name:
         return CORES[name]
     found = load_object(name, "core")

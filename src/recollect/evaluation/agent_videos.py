@@ -147,7 +147,7 @@ def episode_frames(
     longest: int = 1000,
 ) -> Iterator[Frame]:
     """Yield the frames of one row, episode by episode; the agent plays in its present mode."""
-    guarded = GuardedWorld(world_config.drawn(), 1, seed=seed, device=next(agent.parameters()).device)
+    guarded = GuardedWorld(world_config.with_rendering(), 1, seed=seed, device=next(agent.parameters()).device)
     world = guarded.world
     episode, clock, total = 0, 0, 0.0
     try:

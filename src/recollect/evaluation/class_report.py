@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from recollect.evaluation.predictions import Predictions
-from recollect.files import path_errors, write_atomically
+from recollect.files import path_errors, without_nan, write_atomically
 from recollect.machine import require_matplotlib
 
 MOST_NAMES = 40
@@ -25,7 +25,7 @@ MOST_NAMES = 40
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Report:
+class AnswerReport:
     """What an evaluation says about each class, or about each value."""
 
     rows: list[dict[str, Any]]
@@ -53,12 +53,12 @@ class Report:
         return {"rows": self.rows, "averages": self.averages, **counts}
 
 
-def make_report(predictions: Predictions) -> Report:
+def make_report(predictions: Predictions) -> AnswerReport:
     """Compute the report of predictions."""
     return _of_classes(predictions) if predictions.are_classes else _of_values(predictions)
 
 
-def _of_classes(predictions: Predictions) -> Report:
+def _of_classes(predictions: Predictions) -> AnswerReport:
     target, answer = predictions.target, predictions.prediction
     count = max(len(predictions.class_names), int(max(target.max(), answer.max())) + 1)
     confusion = np.bincount(target * count + answer, minlength=count * count).reshape(count, count)
@@ -80,10 +80,10 @@ def _of_classes(predictions: Predictions) -> Report:
         "weighted_f1": float((f1[occurs] * asked[occurs]).sum() / asked.sum()),
     }
     chosen = confusion[np.ix_(used, used)]
-    return Report(rows=rows, averages=averages, confusion=chosen, names=tuple(names[k] for k in used))
+    return AnswerReport(rows=rows, averages=averages, confusion=chosen, names=tuple(names[k] for k in used))
 
 
-def _of_values(predictions: Predictions) -> Report:
+def _of_values(predictions: Predictions) -> AnswerReport:
     target, error = predictions.target.astype(float), predictions.prediction - predictions.target
     names = predictions.output_names or tuple(map(str, range(target.shape[1])))
     squares, spread = (error**2).mean(0), target.var(0)
@@ -93,10 +93,11 @@ def _of_values(predictions: Predictions) -> Report:
         | {"r2": float(r2[k]), "steps": len(target)}
         for k, name in enumerate(names)
     ]
-    return Report(rows=rows, averages={"mae": float(np.abs(error).mean()), "rmse": float(math.sqrt(squares.mean()))})
+    averages = {"mae": float(np.abs(error).mean()), "rmse": float(math.sqrt(squares.mean()))}
+    return AnswerReport(rows=rows, averages=averages)
 
 
-def write_report(report: Report, folder: str | Path) -> list[Path]:
+def write_report(report: AnswerReport, folder: str | Path) -> list[Path]:
     """Write ``report.json`` and, for classes, ``confusion.png``.
 
     Raises:
@@ -107,14 +108,14 @@ def write_report(report: Report, folder: str | Path) -> list[Path]:
         folder.mkdir(parents=True, exist_ok=True)
     files = [folder / "report.json"]
     with path_errors("report", folder):
-        write_atomically(files[0], json.dumps(_without_nan(report.to_json()), indent=1) + "\n")
+        write_atomically(files[0], json.dumps(without_nan(report.to_json()), indent=1) + "\n")
         if report.confusion is not None:
             files.append(folder / "confusion.png")
             _draw_confusion(report, files[1])
     return files
 
 
-def _draw_confusion(report: Report, path: Path) -> None:
+def _draw_confusion(report: AnswerReport, path: Path) -> None:
     """Draw the share of each class's steps that were answered with each class, the most frequent classes."""
     assert report.confusion is not None
     most = np.sort(np.argsort(-report.confusion.sum(1), kind="stable")[:MOST_NAMES])
@@ -144,11 +145,3 @@ def _rounded(row: dict[str, Any]) -> dict[str, Any]:
 
 def _rounded_number(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:.3f}" if abs(value) < 1000 else f"{value:.4g}"
-
-
-def _without_nan(data: Any) -> Any:
-    if isinstance(data, dict):
-        return {name: _without_nan(value) for name, value in data.items()}
-    if isinstance(data, list):
-        return [_without_nan(value) for value in data]
-    return None if isinstance(data, float) and not math.isfinite(data) else data

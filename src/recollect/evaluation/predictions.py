@@ -25,8 +25,8 @@ ENDINGS = (".csv", ".parquet")
 class Predictions:
     """Answers of a model at n scored steps."""
 
-    row: Sequence[Any]
-    """Row of each step, of n: its number in the data, or its name in a table with a column for that."""
+    row: Sequence[int] | np.ndarray
+    """Row of each step, of n: its place among ``row_names``, or its number in the data where these are empty."""
     step: np.ndarray
     """long ``[n]``: step in the row, from 0."""
     target: np.ndarray
@@ -39,8 +39,10 @@ class Predictions:
     """Names of the classes; empty where they have none."""
     output_names: tuple[str, ...] = ()
     """Names of the k values; empty where they have none."""
+    row_names: Sequence[Any] = ()
+    """Names of the rows: numbers in the data, or those of a table with a column for that."""
     row_name: str = "row"
-    """Heading of ``row``."""
+    """Heading of the rows."""
 
     @property
     def are_classes(self) -> bool:
@@ -49,7 +51,8 @@ class Predictions:
 
     def columns(self) -> dict[str, list[Any]]:
         """Return the columns of the table."""
-        places: dict[str, list[Any]] = {self.row_name: list(self.row), "step": self.step.tolist()}
+        rows = [self.row_names[number] for number in self.row] if self.row_names else list(self.row)
+        places: dict[str, list[Any]] = {self.row_name: rows, "step": self.step.tolist()}
         if self.probability is not None:
             names = {"target": self._named(self.target), "prediction": self._named(self.prediction)}
             return {**places, **names, "probability": self.probability.tolist()}
@@ -99,11 +102,9 @@ class PredictionLog:
             names: of the rows, in their order.
             described: has ``class_names`` and ``output_names``, where there are any.
         """
-        found = {name: torch.cat([part[name] for part in self.parts]).numpy() for name in self.parts[0]}
-        row = [names[number] for number in found.pop("row")]
-        kept: dict[str, Any] = {name: tuple(described.get(name, ())) for name in ("class_names", "output_names")}
-        kept |= found
-        return Predictions(row=row, row_name=row_name, **kept)
+        kept: dict[str, Any] = {name: torch.cat([part[name] for part in self.parts]).numpy() for name in self.parts[0]}
+        kept |= {name: tuple(described.get(name, ())) for name in ("class_names", "output_names")}
+        return Predictions(row_name=row_name, row_names=names, **kept)
 
 
 def require_writable(path: str | Path) -> Path:

@@ -16,6 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
+from recollect.agents.spaces import nest_parts
 from recollect.config import require, require_one_of
 from recollect.lazy import gymnasium, np
 from recollect.tasks.worlds.contract import WorldConfig, WorldSpec
@@ -58,27 +59,18 @@ class RecordingConfig(WorldConfig):
     @property
     def spec(self) -> WorldSpec:
         """Spaces of the recording; the chance is that of the most frequent action in the training part."""
-        recording = self.recording
-        observation, action = _observation_space(recording, self.path), _action_space(recording, self.path)
-        chance, scale = 0.0, action_scale(self.episodes("train")) if action.dtype == np.float32 else None
-        if scale is None:
-            taken = self.episodes("train").taken_actions()
-            chance = float(np.unique(taken, axis=0, return_counts=True)[1].max() / len(taken))
-        return WorldSpec(
-            observation_space=observation,
-            action_space=action,
-            max_steps=int(recording.lengths.max()),
-            memory_span=0,
-            chance=chance,
-            oracle=1.0,
-            words=recording.words,
-        )
+        return _spec(self, self._changed)
 
     @property
     def recording(self) -> Recording:
         """All episodes."""
+        return _read(self.path, self._changed)
+
+    @property
+    def _changed(self) -> float:
+        """Time of the file's newest change; 0 where it is no file."""
         file = Path(self.path.removeprefix("lerobot:"))
-        return _read(self.path, file.stat().st_mtime if file.exists() else 0.0)
+        return file.stat().st_mtime if file.exists() else 0.0
 
     def numbers(self, part: str) -> np.ndarray:
         """Return the numbers of a part's episodes in the recording, long ``[e]``.
@@ -122,6 +114,25 @@ def _read(path: str, changed: float) -> Recording:
     return recording
 
 
+@lru_cache(maxsize=8)
+def _spec(config: RecordingConfig, changed: float) -> WorldSpec:
+    recording = config.recording
+    observation, action = _observation_space(recording, config.path), _action_space(recording, config.path)
+    chance = 0.0
+    if action.dtype != np.float32:
+        taken = config.episodes("train").taken_actions()
+        chance = float(np.unique(taken, axis=0, return_counts=True)[1].max() / len(taken))
+    return WorldSpec(
+        observation_space=observation,
+        action_space=action,
+        max_steps=int(recording.lengths.max()),
+        memory_span=0,
+        chance=chance,
+        oracle=1.0,
+        words=recording.words,
+    )
+
+
 def action_scale(recording: Recording) -> np.ndarray:
     """Return the standard deviation of every number of an action, 1 where it is constant."""
     std = recording.taken_actions().reshape(len(recording.taken_actions()), -1).std(0, dtype=np.float64)
@@ -133,16 +144,7 @@ def _observation_space(recording: Recording, path: str) -> gymnasium.Space[Any]:
         name: _space(leaf, f"{path}: observation{f'.{name}' if name else ''}")
         for name, leaf in recording.observation.items()
     }
-    if "" in found:
-        return found[""]
-    nested: dict[str, Any] = {}
-    for name, space in found.items():
-        *folders, last = name.split(".")
-        place = nested
-        for folder in folders:
-            place = place.setdefault(folder, {})
-        place[last] = space
-    return _dict_space(nested)
+    return found[""] if "" in found else _dict_space(nest_parts(found, "."))
 
 
 def _dict_space(parts: dict[str, Any]) -> gymnasium.Space[Any]:

@@ -190,7 +190,7 @@ def record_episode(
             "by reinforcement or by cloning"
         )
     if not shows_image(world.spec.observation_space):  # maps are laid over the image that the agent sees
-        world = world.drawn()
+        world = world.with_rendering()
     guarded = GuardedWorld(world, 1, seed=seed, device=next(agent.parameters()).device)
     moments: list[Moment] = []
     try:

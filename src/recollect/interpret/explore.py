@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from recollect.config import require
-from recollect.files import path_errors, write_atomically
+from recollect.files import path_errors, without_nan, write_atomically
 from recollect.interpret.ablation import play_without_memory
 from recollect.interpret.controls import score_with_controls
 from recollect.interpret.episodes import LONGEST, LiveEpisode, record_episode
@@ -27,7 +27,7 @@ from recollect.interpret.movie import write_movie
 from recollect.interpret.ocatari import with_things
 from recollect.interpret.onnxruntime_web import find_runtime
 from recollect.interpret.record import EpisodeInfo, EpisodeRecord
-from recollect.interpret.report import Report, without_nan
+from recollect.interpret.report import Report
 from recollect.interpret.rerun_file import require_rerun, write_rerun
 from recollect.interpret.score import score
 from recollect.interpret.verdict import typical_episode, with_verdict

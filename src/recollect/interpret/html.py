@@ -25,14 +25,14 @@ from urllib.parse import quote
 import numpy as np
 
 from recollect.config import require
-from recollect.files import path_errors, write_atomically
+from recollect.files import path_errors, without_nan, write_atomically
 from recollect.interpret.atlas import Atlas, atlases
 from recollect.interpret.colours import STOPS
 from recollect.interpret.header import align, describe
 from recollect.interpret.packing import Packed, Plan, fit, headers, pack
 from recollect.interpret.quantization import Encoded, decode
 from recollect.interpret.record import EpisodeRecord, check_record
-from recollect.interpret.report import Report, without_nan
+from recollect.interpret.report import Report
 from recollect.interpret.template import block, fill
 
 FORMAT = "memx-1"

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from recollect.evaluation.confidence_interval import confidence_interval
+from recollect.files import without_nan
 
 Sample = tuple[float, float]  # value and chance level
 Samples = Iterator[Sample]
@@ -119,16 +120,3 @@ def pool(name: str, ratios: Sequence[Ratio], *, against: str = "chance", unit: s
     return [
         Metric(name=name, value=value, chance=chance, against=against, number=number, low=low, high=high, unit=unit)
     ]
-
-
-def without_nan(value: Any) -> Any:
-    """Return data with null in place of NaN and infinity, which JSON does not have."""
-    if isinstance(value, Mapping):
-        return {str(name): without_nan(part) for name, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [without_nan(part) for part in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value

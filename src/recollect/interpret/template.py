@@ -12,7 +12,7 @@ from html import escape
 from importlib import resources
 from typing import Any
 
-from recollect.interpret.report import without_nan
+from recollect.files import without_nan
 
 SCRIPTS = {
     "explorer": (

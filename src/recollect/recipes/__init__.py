@@ -1,7 +1,6 @@
 """Complete runs as Python functions that return a config, one file per paper. ``RECIPES`` is the table of contents."""
 
-from recollect.config import load_object, lookup
-from recollect.entry_points import installed_names, resolve
+from recollect.config import load_object, require_name
 from recollect.recipes.attention_agents.study import STUDY
 from recollect.recipes.babyai import BABYAI
 from recollect.recipes.base import Recipe, Run, Scale, Test
@@ -32,9 +31,8 @@ def find_recipe(name: str) -> Recipe:
     Raises:
         ValueError: an unknown recipe, a module that cannot be imported, or something that is no recipe.
     """
-    target = resolve("recipes", name, RECIPES)
+    target = require_name("recipes", name, RECIPES)
     if ":" not in target:
-        lookup({**RECIPES, **dict.fromkeys(installed_names("recipes"))}, target, "recipe")
         return RECIPES[target]
     found = load_object(target, "recipe")
     if isinstance(found, Recipe):

@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from recollect.config import load_object, lookup, parse_value, require
+from recollect.config import load_object, lookup, parse_value, require, require_name
 from recollect.cores import CORES
 from recollect.cores.find import make_core_config
-from recollect.entry_points import installed_names, resolve
 from recollect.evaluation.recorded_world import PREFIX, RecordingConfig
 from recollect.lazy import gymnasium
 from recollect.recipes import hierarchical_transformer_memory as htm
@@ -146,7 +145,7 @@ def find_task(task: str) -> StreamTask | WorldConfig:
         return GymnasiumConfig(id=task.removeprefix("gym:"))
     if task.startswith(PREFIX):
         return RecordingConfig(path=task.removeprefix(PREFIX))
-    task = require_task_name(task)
+    task = require_name("tasks", task, TASKS)
     if ":" not in task:
         return TASKS[task]()
     found = load_object(task, "task")
@@ -159,18 +158,6 @@ def find_task(task: str) -> StreamTask | WorldConfig:
     raise ValueError(
         f"task={task!r} is a {type(found).__name__}: name a class derived from StreamTask, WorldConfig or gymnasium.Env"
     )
-
-
-def require_task_name(task: str) -> str:
-    """Return the key of a task, ``gym:ID`` or ``package.module:Name``; nothing is imported.
-
-    Raises:
-        ValueError: an unknown name; the message has the most similar one.
-    """
-    found = resolve("tasks", task, TASKS)
-    if ":" not in found:
-        lookup({**TASKS, **dict.fromkeys(installed_names("tasks"))}, found, "task")
-    return found
 
 
 def task_name(config: TrainerConfig) -> str:

@@ -196,7 +196,7 @@ class ProcessRows:
         return RowsStep(_join([answer.observation for answer in answers]), *numbers)
 
     def render(self, row: int) -> Any:
-        """Return no picture: those that draw are in this process (:meth:`GymnasiumConfig.drawn`)."""
+        """Return no picture: those that draw are in this process (:meth:`GymnasiumConfig.with_rendering`)."""
         raise ValueError(f"{self.name} cannot draw row {row}: use processes=0")
 
     def close(self) -> None:
@@ -357,7 +357,7 @@ class VectorRows:
         return observation
 
     def render(self, row: int) -> Any:
-        """Return no picture: those that draw are single (:meth:`GymnasiumConfig.drawn`)."""
+        """Return no picture: those that draw are single (:meth:`GymnasiumConfig.with_rendering`)."""
         raise ValueError(f"{self.environment} cannot draw row {row}: use native=False")
 
     def close(self) -> None:

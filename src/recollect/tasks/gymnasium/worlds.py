@@ -136,7 +136,7 @@ class GymnasiumConfig(WorldConfig):
         """The environment's id."""
         return self.id
 
-    def drawn(self) -> Self:
+    def with_rendering(self) -> Self:
         """Return the config with ``render_mode="rgb_array"``, where the environment has it and a picture can be made.
 
         A warning says why there is none although the environment has that mode.

@@ -227,7 +227,7 @@ class WorldConfig(CheckedConfig, ABC):
         """Name for people."""
         return type(self).__name__.removesuffix("Config")
 
-    def drawn(self) -> Self:
+    def with_rendering(self) -> Self:
         """Return the config whose world is shown in pictures: one that draws itself, where another has to be made."""
         return self
 

@@ -36,7 +36,7 @@ MODES: dict[str, dict[str, bool]] = {
 }
 
 
-def dice(subject: Subject, line: str) -> random.Random:
+def size_generator(subject: Subject, line: str) -> random.Random:
     """Return the generator of the sizes of a line."""
     return random.Random(f"{subject.options.size_seed} {line}")
 
@@ -48,7 +48,7 @@ def modes(subject: Subject) -> list[str]:
 
 def draw_rows(subject: Subject, line: str) -> Iterator[tuple[int, int, str]]:
     """Yield rows, steps and mode: one of each range of :data:`ROWS`, and more than 256 rows in all modes."""
-    draws = dice(subject, line)
+    draws = size_generator(subject, line)
     known = modes(subject)
     for low, high in ROWS:
         rows, steps = draws.randint(low, high), draws.randint(1, 4)
@@ -58,7 +58,7 @@ def draw_rows(subject: Subject, line: str) -> Iterator[tuple[int, int, str]]:
 
 def draw_steps(subject: Subject, line: str) -> Iterator[tuple[int, int, str]]:
     """Yield rows, steps and mode of long calls, without gradients and with; shorter ones more often, to save time."""
-    draws = dice(subject, line)
+    draws = size_generator(subject, line)
     known = modes(subject)
     for low, high, grad in ((*LONG_CALL, False), (*LONG_GRAPH, True)):
         steps = log_uniform(draws, low, high)
