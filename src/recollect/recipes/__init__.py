@@ -10,6 +10,7 @@ from recollect.recipes.endless import ENDLESS
 from recollect.recipes.gymnasium import GYMNASIUM
 from recollect.recipes.hierarchical_transformer_memory import HTM_RECIPES
 from recollect.recipes.htm_ablations import ABLATIONS
+from recollect.recipes.htm_as_published import AS_PUBLISHED
 from recollect.recipes.htm_inference import INFERENCE
 from recollect.recipes.long_range import LISTOPS
 from recollect.recipes.long_range_arena import ARENA_RECIPES
@@ -45,6 +46,7 @@ RECIPES: dict[str, Recipe] = {
     "listops": LISTOPS,
     "recall": RECALL,
     "gymnasium": GYMNASIUM,
+    "htm-as-published": AS_PUBLISHED,
     "data-sheet": DATA_SHEET,
     "memory-suite": MEMORY_SUITE,
     "million": MILLION,
