@@ -157,7 +157,9 @@ def entry(name: str) -> EnvSpec:
 
 
 def _game(name: str) -> str:
-    """``". Did you mean: `ALE/Pong-v5`?"`` where something like a game of Atari was meant, else nothing."""
+    """Suggest the game of Atari that was meant, as ``". Did you mean: `ALE/Pong-v5`?"``; an empty string where none
+    was.
+    """
     with contextlib.suppress(ImportError):
         importlib.import_module("ale_py")
     games = {full.lower(): full for full in gymnasium.registry if full.startswith("ALE/")}

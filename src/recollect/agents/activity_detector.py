@@ -187,7 +187,7 @@ class ActivityDetector(SavedModel):
 
     @classmethod
     def from_description(cls, description: Mapping[str, Any], *, trust: bool = False) -> "ActivityDetector":
-        """See :meth:`SavedModel.from_description`."""
+        """Make a model, without weights, from the description in its folder."""
         shape = description["frame_shape"]
         return cls(
             from_json(description["agent"], ActivityDetectorConfig, REGISTRY, trust=trust),

@@ -292,7 +292,7 @@ class ActorCritic(SavedModel):
 
     @classmethod
     def from_description(cls, description: Mapping[str, Any], *, trust: bool = False) -> "ActorCritic":
-        """See :meth:`SavedModel.from_description`."""
+        """Make a model, without weights, from the description in its folder."""
         return cls(
             from_json(description["agent"], ActorCriticConfig, REGISTRY, trust=trust),
             from_json(description["core"], CoreConfig, REGISTRY, trust=trust),

@@ -33,17 +33,17 @@ class ActorOutput(Protocol):
 
     @property
     def policy(self) -> Tensor:
-        """``[b, p]``: parameters for :meth:`Agent.distribution`."""
+        """Parameters of the actions' distribution, for :meth:`Agent.distribution`: ``[b, p]``."""
         ...
 
     @property
     def value(self) -> Tensor:
-        """``[b]``: expected discounted future reward."""
+        """Expected discounted future reward, ``[b]``."""
         ...
 
     @property
     def features(self) -> Tensor:
-        """``[b, d]``: input of the heads."""
+        """Input of the heads, ``[b, d]``."""
         ...
 
 

@@ -131,16 +131,16 @@ class DecisionTransformer(SavedModel):
         return placed + self.timesteps(step.clamp(max=self.config.max_timestep))
 
     def return_token(self, return_to_go: Tensor) -> Tensor:
-        """``[...] -> [..., d]``."""
+        """Embed returns-to-go ``[...]`` as tokens ``[..., d]``."""
         scaled = return_to_go[..., None].to(self.embed_return.weight.dtype) / self.config.return_scale
         return self.embed_return(scaled).tanh()
 
     def observation_token(self, observation: Any, lead: int) -> Tensor:
-        """``[b, ...]`` or ``[b, t, ...]``, with ``lead`` axes before those of the space, to ``[..., d]``."""
+        """Embed observations, with ``lead`` axes before those of the space, as tokens ``[..., d]``."""
         return self.embed_observation(self.encoder(observation, lead)).tanh()
 
     def action_token(self, action: Tensor) -> Tensor:
-        """``[..., *action_shape] -> [..., d]``."""
+        """Embed actions ``[..., *action_shape]`` as tokens ``[..., d]``."""
         return self.embed_action(self.policy.encode(action).to(self.embed_action.weight.dtype)).tanh()
 
     def distribution(self, policy: Tensor) -> Distribution:
@@ -162,7 +162,7 @@ class DecisionTransformer(SavedModel):
 
     @classmethod
     def from_description(cls, description: Mapping[str, Any], *, trust: bool = False) -> "DecisionTransformer":
-        """See :meth:`SavedModel.from_description`."""
+        """Make a model, without weights, from the description in its folder."""
         return cls(
             from_json(description["agent"], DecisionTransformerConfig, REGISTRY, trust=trust),
             from_json(description["core"], CoreConfig, REGISTRY, trust=trust),

@@ -102,7 +102,7 @@ class ImageDecoder(nn.Module):
         self.layers = ResNetTranspose(encoder) if residual else ConvolutionTransposes(encoder)
 
     def forward(self, features: Tensor) -> Tensor:
-        """``[n, d] -> [n, *space.shape]``."""
+        """Decode features ``[n, d]`` to the logits of images ``[n, *space.shape]``."""
         maps = F.relu(self.start(features)).unflatten(-1, self.map_shape)
         images = self.layers(maps.permute(0, 3, 1, 2))  # n c y x, in memory n y x c
         if self.axes == 2:
@@ -128,7 +128,7 @@ class ConvolutionTransposes(nn.Module):
         self.sizes = sizes[::-1]
 
     def forward(self, maps: Tensor) -> Tensor:
-        """``[n, channels, *map_sides] -> [n, c, y, x]``."""
+        """Decode maps ``[n, channels, *map_sides]`` to images ``[n, c, y, x]``."""
         for index, (layer, size) in enumerate(zip(self.layers, self.sizes, strict=True)):
             maps = layer(F.relu(maps) if index else maps, output_size=list(size))
         return maps
@@ -151,7 +151,7 @@ class ResNetTranspose(nn.Module):
         self.blocks, self.convolutions = nn.ModuleList(blocks), nn.ModuleList(convolutions)
 
     def forward(self, maps: Tensor) -> Tensor:
-        """``[n, channels, *map_sides] -> [n, c, y, x]``."""
+        """Decode maps ``[n, channels, *map_sides]`` to images ``[n, c, y, x]``."""
         for stage in reversed(range(len(self.sizes))):
             y, x = self.sizes[stage]
             maps = self.blocks[stage](maps)
@@ -174,12 +174,12 @@ class TilesDecoder(nn.Module):
         self.symbols = Linear(self.tile_dim, c * self.vocabulary)
 
     def forward(self, features: Tensor) -> Tensor:
-        """``[n, d] -> [n, y, x(, c), symbols]``."""
+        """Decode features ``[n, d]`` to the logits of every cell's symbols ``[n, y, x(, c), symbols]``."""
         cells = F.relu(self.layers(features)).unflatten(-1, (self.cells, self.tile_dim))
         return self.symbols(cells).reshape(len(features), *self.shape, self.vocabulary)
 
     def loss(self, logits: Tensor, tiles: Tensor, *, valid: Tensor | None, reduction: Reduction) -> Tensor:
-        """See :func:`recollect.objectives.reconstruction.tile_loss`."""
+        """Return the cross-entropy of the symbols of every cell."""
         return tile_loss(logits, tiles.long() - self.low, valid=valid, reduction=reduction)
 
 
@@ -192,7 +192,7 @@ class NumbersDecoder(nn.Module):
         self.layers = _reversed_layers(encoder, dim)
 
     def forward(self, features: Tensor) -> Tensor:
-        """``[n, d] -> [n, *space.shape]``."""
+        """Decode features ``[n, d]`` to the logits of numbers ``[n, *space.shape]``."""
         return self.layers(features).unflatten(-1, self.shape)
 
     loss = staticmethod(image_loss)
@@ -209,7 +209,7 @@ class WordDecoder(nn.Module):
         self.words = Linear(encoder.table.embedding_dim, encoder.vocabulary)
 
     def forward(self, features: Tensor) -> Tensor:
-        """``[n, d] -> [n, words, vocabulary]``."""
+        """Decode features ``[n, d]`` to the logits of every word ``[n, words, vocabulary]``."""
         seen = self.start(features)[:, None].expand(-1, self.num_words, -1)
         return self.words(self.lstm(seen)[0])
 

@@ -249,7 +249,7 @@ class MLP(Encoder):
     like: Tensor  # A scalar of the dtype of the layers
 
     def forward(self, observation: Tensor) -> Tensor:
-        """``[n, *space.shape] -> [n, dim]``."""
+        """Encode numbers ``[n, *space.shape]`` as features ``[n, dim]``."""
         flat = self._flat(observation)
         return self.layers(flat if self.norm is None else self.norm(flat))
 
@@ -295,7 +295,7 @@ class Tiles(Encoder):
     offset: Tensor
 
     def forward(self, observation: Tensor) -> Tensor:
-        """``[n, y, x(, c)] -> [n, dim]``."""
+        """Encode grids of symbols ``[n, y, x(, c)]`` as features ``[n, dim]``."""
         index = observation.reshape(-1, self.sides[2]).int() + self.offset
         cells = table_sums(index, self.table.weight)  # n*y*x d
         return self.layers(cells.reshape(observation.shape[0], -1))
@@ -330,7 +330,7 @@ class FiLMTiles(Tiles):
         self.inner, self.outer = nn.Linear(width, width), nn.Linear(width, width)
 
     def forward(self, observation: Tensor, words: Tensor) -> Tensor:  # type: ignore[override]
-        """``[n, y, x(, c)]`` and sentences ``[n, words]`` to ``[n, dim]``."""
+        """Encode grids of symbols ``[n, y, x(, c)]``, modulated by sentences ``[n, words]``: ``[n, dim]``."""
         index = observation.reshape(-1, self.sides[2]).int() + self.offset
         cells = table_sums(index, self.table.weight).unflatten(0, (observation.shape[0], -1))  # n yx d
         scale, shift = (self.words(words.int()) * (1 + self.places)).sum(1, keepdim=True).chunk(2, -1)
@@ -360,7 +360,7 @@ class WordLSTM(Encoder):
     all_words: Tensor
 
     def forward(self, observation: Tensor) -> Tensor:
-        """``[n, words] -> [n, dim]``."""
+        """Encode sentences ``[n, words]`` as features ``[n, dim]``."""
         words = observation.long()
         # is_traced comes before sizes: a comparison of sizes would become a guard on the batch in exported programs.
         if is_traced() or words.device.type != "cpu" or len(words) == 1:  # counting would wait for the device
@@ -404,7 +404,7 @@ class WordTokens(Encoder):
         self.dim = num_words * config.word_dim
 
     def forward(self, observation: Tensor) -> Tensor:
-        """``[n, words] -> [n, words * word_dim]``."""
+        """Embed the words of sentences ``[n, words]``, side by side: ``[n, words * word_dim]``."""
         return self.table(observation.int()).flatten(1)
 
 
@@ -426,7 +426,7 @@ class OneHot(Encoder):
     like: Tensor  # A scalar of the dtype of the following layers
 
     def forward(self, observation: Tensor) -> Tensor:
-        """``[n, *space.shape] -> [n, dim]``."""
+        """Encode choices ``[n, *space.shape]`` as one-hot vectors, side by side: ``[n, dim]``."""
         encoded = self.choices.encode(observation).to(self.like.dtype)
         return encoded if self.lengths is None else encoded * self.lengths
 

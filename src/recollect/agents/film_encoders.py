@@ -53,7 +53,7 @@ class FiLM(nn.Module):
         nn.init.zeros_(self.map.bias)
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
-        """``[n, c, y, x]`` and ``[n, condition]`` -> ``[n, c, y, x]``."""
+        """Scale and shift the channels of a map ``[n, c, y, x]`` by linear maps of ``[n, condition]``."""
         gamma, beta = self.map(condition)[..., None, None].chunk(2, 1)
         return x * (1 + gamma) + beta
 
@@ -103,7 +103,7 @@ class FiLMEncoder(nn.Module):
         """Map ``[n, c, y, x]`` and ``[n, condition]`` to a map ``[n, depth, y', x']`` and points ``[n, 2 points]``."""
 
     def forward(self, observation: Tensor, condition: Tensor) -> Tensor:
-        """``[n, *space.shape]`` and ``[n, condition]`` -> ``[n, dim]``: the map, ordered y, x, channel; points."""
+        """Encode images, modulated by ``[n, condition]``, as ``[n, dim]``: the map (y, x, channel), then its points."""
         if self.axes == 2:
             observation = observation[..., None]
         images = observation if self.channels_first else observation.permute(0, 3, 1, 2)
@@ -122,7 +122,7 @@ class FiLMCNN(FiLMEncoder):
     sharpness: Tensor
 
     def build(self, channels: int, condition: int) -> None:
-        """Make three convolutions."""
+        """Make three convolutions, each modulated by the condition."""
         widths = (channels, *self.channels)
         self.convolutions = nn.ModuleList(nn.Conv2d(a, b, 3, stride=2, padding=1) for a, b in pairwise(widths))
         self.films = nn.ModuleList(FiLM(condition, width) for width in self.channels)
@@ -130,7 +130,7 @@ class FiLMCNN(FiLMEncoder):
         self.sharpness = nn.Parameter(torch.full((self.points, 1), SHARPNESS))
 
     def convolve(self, images: Tensor, condition: Tensor) -> tuple[Tensor, Tensor]:
-        """``[n, 3, 32, 32] -> [n, 64, 4, 4]`` and 16 points for images of 32 x 32."""
+        """Return the map and its points: ``[n, 3, 32, 32] -> [n, 64, 4, 4]`` and 16 points for images of 32 x 32."""
         points = None
         for convolution, film in zip(self.convolutions, self.films, strict=True):
             images = film(convolution(images), condition)
@@ -153,14 +153,14 @@ class FiLMResNet(FiLMEncoder):
     """Three stages: a 3x3 convolution with stride 2 and two residual blocks, FiLM after each; a ReLU at the end."""
 
     def build(self, channels: int, condition: int) -> None:
-        """Make three stages."""
+        """Make three stages of modulated residual blocks."""
         widths = (channels, *self.channels)
         self.convolutions = nn.ModuleList(nn.Conv2d(a, b, 3, stride=2, padding=1) for a, b in pairwise(widths))
         self.blocks = nn.ModuleList(ResidualBlock(width) for width in self.channels for _ in range(2))
         self.films = nn.ModuleList(FiLM(condition, width) for width in self.channels for _ in range(2))
 
     def convolve(self, images: Tensor, condition: Tensor) -> tuple[Tensor, None]:
-        """``[n, 3, 32, 32] -> [n, 64, 4, 4]`` for images of 32 x 32."""
+        """Return the map, without points: ``[n, 3, 32, 32] -> [n, 64, 4, 4]`` for images of 32 x 32."""
         layers: Iterator[Any] = zip(self.blocks, self.films, strict=True)
         for convolution in self.convolutions:
             images = convolution(images)
@@ -197,7 +197,7 @@ class FiLMEfficientNet(FiLMEncoder):
         self.films = nn.ModuleList(FiLM(condition, block.projection.project_bn.num_features) for block in blocks)
 
     def convolve(self, images: Tensor, condition: Tensor) -> tuple[Tensor, None]:
-        """``[n, 3, 224, 224] -> [n, 320, 7, 7]`` for images of 224 x 224. Statistics of batch norms are constant."""
+        """Return the map, without points: ``[n, 3, 224, 224] -> [n, 320, 7, 7]``; batch norms keep their statistics."""
         network: Any = self.network.eval()  # one stream of frames is no batch
         images = network.embeddings(images)
         for block, film in zip(network.encoder.blocks, self.films, strict=True):

@@ -42,7 +42,7 @@ class Encoder(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, observation: Tensor) -> Tensor:
-        """``[n, *space.shape] -> [n, dim]``."""
+        """Encode observations ``[n, *space.shape]`` as features ``[n, dim]``."""
 
     def update_statistics(self, observation: Tensor) -> None:
         """Update running statistics with ``[n, *space.shape]``."""
@@ -122,7 +122,7 @@ class ImageEncoder(Encoder):
         """Apply the layers after the first convolution: ``[n, c, y, x] -> [n, channels[-1], *map_sides]``."""
 
     def forward(self, observation: Tensor) -> Tensor:
-        """``[n, *space.shape] -> [n, dim]``; a map is ordered y, x, channel.
+        """Encode images ``[n, *space.shape]`` as features ``[n, dim]``; a map is flattened in the order y, x, channel.
 
         Raises:
             ValueError: bytes where the space has floats, or floats where it has bytes.
@@ -181,7 +181,7 @@ class BalletCNN(ImageEncoder):
         self.map_sides = (y // 9, x // 9)
 
     def convolve(self, first: Tensor) -> Tensor:
-        """``[n, 16, 11, 11] -> [n, 32, 11, 11]`` for images of 99 x 99."""
+        """Return the map of the third convolution: ``[n, 16, 11, 11] -> [n, 32, 11, 11]`` for images of 99 x 99."""
         return F.relu(self.third(F.relu(self.second(F.relu(first)))))
 
 
@@ -194,7 +194,7 @@ class ResidualBlock(nn.Module):
         self.two = nn.Conv2d(channels, channels, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """``[n, c, y, x] -> [n, c, y, x]``."""
+        """Add two convolutions of a map ``[n, c, y, x]`` to it."""
         return x + self.two(F.relu(self.one(F.relu(x))))
 
 
@@ -205,7 +205,7 @@ class ImpalaResNet(ImageEncoder):
     """
 
     def build(self) -> None:
-        """Make three stages."""
+        """Make three stages: convolution, pooling and two residual blocks each."""
         y, x, c = self.sides
         widths = (c, *self.channels)
         convolutions = [nn.Conv2d(a, b, 3, padding=1) for a, b in pairwise(widths)]
@@ -217,7 +217,7 @@ class ImpalaResNet(ImageEncoder):
         self.map_sides = (y, x)
 
     def convolve(self, first: Tensor) -> Tensor:
-        """``[n, 16, 84, 84] -> [n, 32, 11, 11]`` for images of 84 x 84."""
+        """Return the map of the residual stages: ``[n, 16, 84, 84] -> [n, 32, 11, 11]`` for images of 84 x 84."""
         x = self.blocks[0](F.max_pool2d(first, 3, 2, 1))
         for convolution, blocks in zip(self.later, self.blocks[1:], strict=True):  # type: ignore[arg-type]
             x = blocks(F.max_pool2d(convolution(x), 3, 2, 1))
@@ -233,12 +233,12 @@ class ImpalaResNetInstanceNorm(ImpalaResNet):
     """
 
     def build(self) -> None:
-        """Make three stages."""
+        """Make the three stages of :class:`ImpalaResNet`, and draw their first weights as its authors do."""
         super().build()
         init_lecun(self)
 
     def convolve(self, first: Tensor) -> Tensor:
-        """See :meth:`ImpalaResNet.convolve`."""
+        """Return the map of the residual stages: ``[n, 16, 84, 84] -> [n, 32, 11, 11]`` for images of 84 x 84."""
         return F.instance_norm(super().convolve(first))
 
 
@@ -258,7 +258,7 @@ class NatureCNN(ImageEncoder):
         self.map_sides = (((y - 4) // 4 - 2) // 2 - 2, ((x - 4) // 4 - 2) // 2 - 2)
 
     def convolve(self, first: Tensor) -> Tensor:
-        """``[n, 32, 20, 20] -> [n, 64, 7, 7]`` for images of 84 x 84."""
+        """Return the map of the later convolutions: ``[n, 32, 20, 20] -> [n, 64, 7, 7]`` for images of 84 x 84."""
         return F.relu(self.third(F.relu(self.second(F.relu(first)))))
 
 
@@ -272,7 +272,7 @@ class Patches(ImageEncoder):
     side: ClassVar[int]  # side of a patch in pixels
 
     def build(self) -> None:
-        """Make one convolution."""
+        """Make the convolution that cuts images into patches."""
         y, x, c = self.sides
         if y % self.side or x % self.side:
             raise ValueError(

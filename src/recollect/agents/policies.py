@@ -145,7 +145,7 @@ def _float(parameters: Tensor) -> Tensor:
 
 
 def _flatten(actions: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """``[..., *shape] -> [..., k]``."""
+    """Join the axes of an action: ``[..., *shape] -> [..., k]``."""
     return actions.reshape(*actions.shape[: actions.ndim - len(shape)], -1)
 
 

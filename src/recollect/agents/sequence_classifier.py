@@ -238,7 +238,7 @@ class SequenceClassifier(SavedModel):
 
     @classmethod
     def from_description(cls, description: Mapping[str, Any], *, trust: bool = False) -> "SequenceClassifier":
-        """See :meth:`SavedModel.from_description`."""
+        """Make a model, without weights, from the description in its folder."""
         return cls(
             from_json(description["agent"], SequenceClassifierConfig, REGISTRY, trust=trust),
             from_json(description["encoder"], EncoderConfig, REGISTRY, trust=trust),

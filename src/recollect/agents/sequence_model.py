@@ -154,7 +154,9 @@ class SequenceModel(SavedModel):
         return self.core.encode(items, padding)
 
     def answer_questions(self, items: Tensor, is_first: Tensor) -> Tensor:
-        """Return logits ``[b, t, classes]`` for embedded whole rows ``[b, t, d]``; see ``external_memory.py``."""
+        """Return the answers' logits ``[b, t, classes]`` in rows that begin with facts to remember and end with
+        questions to them, each of which is read with the same memory.
+        """
         start, length = external_memory.layout(is_first)
         memory, questions = items[:, :start], items[:, start:].unflatten(1, (-1, length))  # b k t d
         if self.config.given_memory == "shared":
@@ -234,7 +236,7 @@ class SequenceModel(SavedModel):
 
     @classmethod
     def from_description(cls, description: Mapping[str, Any], *, trust: bool = False) -> "SequenceModel":
-        """See :meth:`SavedModel.from_description`."""
+        """Make a model, without weights, from the description in its folder."""
         return cls(
             from_json(description["agent"], SequenceModelConfig, REGISTRY, trust=trust),
             from_json(description["core"], CoreConfig, REGISTRY, trust=trust),

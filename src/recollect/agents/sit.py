@@ -84,7 +84,7 @@ class SiT(SavedModel):
 
     @classmethod
     def from_description(cls, description: Mapping[str, Any], *, trust: bool = False) -> "SiT":
-        """See :meth:`SavedModel.from_description`."""
+        """Make a model, without weights, from the description in its folder."""
         return cls(
             from_json(description["agent"], SiTConfig, REGISTRY, trust=trust),
             from_json(description["encoder"], EncoderConfig, REGISTRY, trust=trust),

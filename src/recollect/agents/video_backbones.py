@@ -60,7 +60,7 @@ class Patches(Backbone):
         self.neighbours = nn.Conv2d(dim, dim, 3, padding=1)
 
     def forward(self, frames: Tensor) -> Tensor:
-        """See :class:`Backbone`."""
+        """Encode the patches of frames as tokens."""
         pixels = resize(frames[:, 0], self.size).to(self.patches.weight.dtype) * (4 / 255) - 0.5
         seen = F.gelu(self.patches(pixels))
         return F.gelu(self.neighbours(seen) + seen).flatten(2).mT
@@ -73,7 +73,7 @@ class PretrainedBackbone(Backbone):
     colours: Colours
 
     def describe(self) -> dict[str, Any]:
-        """See :meth:`Backbone.describe`."""
+        """Return what a folder of the model has to know to be loaded without the published weights."""
         settings = json.loads(self.model.config.to_json_string(use_diff=False))
         return {"settings": settings, "dtype": str(self.model.dtype).removeprefix("torch."), "colours": self.colours}
 
@@ -98,7 +98,7 @@ class ImageModel(PretrainedBackbone):
         self.grid, self.dim = (1, side, side), seen.shape[2]
 
     def forward(self, frames: Tensor) -> Tensor:
-        """Encode one frame per step as image features; see :class:`Backbone`."""
+        """Encode the frame of every step as image features."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
             return self._encode(normalize_colours(resize(frames[:, 0], self.size), self.colours))
 
@@ -129,7 +129,7 @@ class ViViT(PretrainedBackbone):
         model.requires_grad_(not frozen)
 
     def forward(self, frames: Tensor) -> Tensor:
-        """See :class:`Backbone`."""
+        """Encode the tubes of frames as tokens."""
         n, f = frames.shape[:2]
         pixels = normalize_colours(resize(frames.flatten(0, 1), self.size), self.colours).unflatten(0, (n, f))
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):

@@ -8,7 +8,7 @@ from recollect.runs import provenance
 
 
 def describe() -> dict[str, Any]:
-    """Return :func:`~recollect.runs.provenance.environment` as flat data, for the columns of a CSV file."""
+    """Describe the machine and the versions as flat data, for the columns of a CSV file."""
     known = provenance.environment()
     hardware, versions = known["hardware"], known["versions"]
     return {

@@ -75,7 +75,7 @@ def measure(
     min_seconds: float = 0.0,
     max_seconds: float = float("inf"),
 ) -> Timing:
-    """Time one function; see :func:`interleave`."""
+    """Time one function in several rounds."""
     return interleave({"": function}, repeats, min_seconds=min_seconds, max_seconds=max_seconds)[""]
 
 

@@ -11,8 +11,6 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import tyro
-
 import recollect
 from recollect.config import lookup
 from recollect.learners import process_rank
@@ -83,6 +81,8 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         command = load_command(words[0])
         if isinstance(command, type):
+            import tyro  # not for the help of train
+
             return tyro.cli(command, prog=f"recollect {words[0]}", args=words[1:]).run(console)
         return command(words[1:], console)
     except KeyboardInterrupt as interrupt:

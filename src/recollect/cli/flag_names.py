@@ -36,6 +36,7 @@ _SYNONYMS: dict[str, tuple[str, ...]] = {
     "--fit.report-every": ("--report-every",),
     "--fit.report-seconds": ("--report-seconds",),
     "--fit.checkpoint-every": ("--checkpoint-every",),
+    "--start-from": ("--from",),
 }
 
 ALIASES: dict[str, str] = {short: flag for short, flag in COMMON if short != flag} | {

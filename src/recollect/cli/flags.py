@@ -11,13 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tyro.conf import arg
-
 from recollect.cli.flag_names import ALIASES, COMMON, REMEDIES
 from recollect.cli.options import TrainOptions
 from recollect.config import require_name
-
-_ARG: Any = type(arg(name=""))
 
 
 class Flag(NamedTuple):
@@ -62,13 +58,10 @@ def config_flags(config: Any, prefix: str = "") -> dict[str, Flag]:
         prefix: beginning of the names, as ``core.``.
     """
     found: dict[str, Flag] = {}
-    hints = typing.get_type_hints(type(config), include_extras=True)
+    hints = typing.get_type_hints(type(config))
     texts = field_texts(type(config))
     for field in dataclasses.fields(config):
         value, hint, name = getattr(config, field.name), hints[field.name], field.name
-        if typing.get_origin(hint) is typing.Annotated:
-            hint, *extras = typing.get_args(hint)
-            name = next((extra.name for extra in extras if isinstance(extra, _ARG) and extra.name), name)
         # tyro writes hyphens, but for underscores at the end
         name = prefix + name.rstrip("_").replace("_", "-") + "_" * (len(name) - len(name.rstrip("_")))
         if dataclasses.is_dataclass(value):

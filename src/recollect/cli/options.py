@@ -2,9 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
-
-from tyro.conf import arg
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -15,7 +13,7 @@ class TrainOptions:
     """Run directory; runs/<task>-<core|agent>-seed<seed> when None. With --seeds: a folder for all of them."""
     resume: bool = False
     """Continue the run in that directory, bit for bit. Settings that are not given are those of its config.json."""
-    start_from: Annotated[Path | None, arg(name="from")] = None
+    start_from: Path | None = None
     """Run whose newest weights the new run begins with; RUN/best for its best ones. Optimiser and counters are new."""
     log: tuple[Literal["csv", "tensorboard", "wandb"], ...] = ()
     """Other loggers for the rows of metrics.csv, which is always written."""

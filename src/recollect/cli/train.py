@@ -6,9 +6,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any
 
-import tyro
 from rich.console import Console
-from tyro.conf import arg
 
 from recollect.cli import flags
 from recollect.cli.import_checks import require_importable
@@ -171,6 +169,8 @@ def parse(default: Any, extra: Any, program: str, about: str, words: Sequence[st
         about: description of the command.
         words: what was typed.
     """
+    import tyro
+    from tyro.conf import arg
 
     @dataclass(frozen=True)
     class Flags:

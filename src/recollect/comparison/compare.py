@@ -77,7 +77,7 @@ class Group:
 
     @property
     def scores(self) -> np.ndarray:
-        """Final scores ``[runs]``."""
+        """Final score of every run."""
         return np.array([run.score for run in self.runs])
 
     def median(self, column: str) -> float | None:

@@ -90,7 +90,7 @@ class WindowConfig(CoreConfig):
 
     @property
     def reach(self) -> int | None:
-        """Layers x window."""
+        """Steps back that the windows show: layers x window."""
         return self.num_layers * self.memory_len
 
 

@@ -264,7 +264,7 @@ class StreamMemory(ABC):
         return state
 
     def largest_counters(self) -> dict[str, int]:
-        """Return the integer leaves of the state that are counters, with their largest value; see MemoryCore."""
+        """Return the counters of the state (integer leaves), with their largest value."""
         return {}
 
     def _check_counters(self, state: Any, fresh: Any, path: str | PathLike[str]) -> None:

@@ -51,7 +51,7 @@ class SequenceEncoder(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, inputs: Tensor, padding: Tensor | None = None) -> Encoding:
-        """Read whole rows.
+        """Encode whole rows, each step with what stands before and after it.
 
         Args:
             inputs: float ``[b, t, input_dim]``.
@@ -75,7 +75,9 @@ class Mixer(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, inputs: Tensor, padding: Tensor | None) -> Tensor:
-        """``[b, t, d] -> [b, t, d]``; padded steps are not read, and their outputs are not used."""
+        """Mix information between the steps of rows ``[b, t, d]``; padded steps are not read, and their outputs are not
+        used.
+        """
 
 
 class StackEncoder(SequenceEncoder):
@@ -95,7 +97,7 @@ class StackEncoder(SequenceEncoder):
         init_xavier(self)
 
     def forward(self, inputs: Tensor, padding: Tensor | None = None) -> Encoding:
-        """Read whole rows; see :class:`SequenceEncoder`."""
+        """Encode whole rows by the layers of the stack, as every :class:`SequenceEncoder` does."""
         require_rows(inputs, padding)
         if padding is not None:
             inputs = torch.where(padding[..., None], 0.0, inputs)

@@ -24,7 +24,7 @@ class LinearAttention(Mixer):
         self.attention = MultiHeadAttention(config.dim, config.num_heads)
 
     def forward(self, inputs: Tensor, padding: Tensor | None) -> Tensor:
-        """``[b, t, d] -> [b, t, d]``; see :class:`Mixer`."""
+        """Attend between all steps ``[b, t, d]`` in time that grows linearly with t; padded steps are not read."""
         queries = kernel_features(split_heads(self.attention.query(inputs), self.attention.num_heads))
         keys, values = self.attention.project(inputs)
         keys = kernel_features(keys)

@@ -27,7 +27,7 @@ class ProjectedAttention(Mixer):
         )
 
     def forward(self, inputs: Tensor, padding: Tensor | None) -> Tensor:
-        """``[b, t, d] -> [b, t, d]``; see :class:`Mixer`.
+        """Attend from all steps ``[b, t, d]`` to a fixed number of mixtures of them; padded steps are not read.
 
         Raises:
             ValueError: a row is longer than the projections.

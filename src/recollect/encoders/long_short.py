@@ -19,6 +19,6 @@ class TwoWayLongShort(SequenceEncoder):
         self.output_dim = config.core.dim
 
     def forward(self, inputs: Tensor, padding: Tensor | None = None) -> Encoding:
-        """Read whole rows; see :class:`SequenceEncoder`."""
+        """Encode whole rows by windows in both directions and landmarks of the whole row."""
         require_rows(inputs, padding)
         return Encoding(self.core.encode(inputs, padding), None)

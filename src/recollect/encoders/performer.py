@@ -37,7 +37,7 @@ class FeatureAttention(Mixer):
         self.register_buffer("directions", orthogonal_directions(config.num_features, config.dim // config.num_heads))
 
     def forward(self, inputs: Tensor, padding: Tensor | None) -> Tensor:
-        """``[b, t, d] -> [b, t, d]``; see :class:`Mixer`."""
+        """Attend between all steps ``[b, t, d]`` through random features of the softmax; padded steps are not read."""
         queries = split_heads(self.attention.query(inputs), self.attention.num_heads)
         keys, values = self.attention.project(inputs)
         hidden = None if padding is None else padding[:, None, :, None]

@@ -42,7 +42,7 @@ class SwinV2(SequenceEncoder):
         """Models for other sides, without weights; in a dict, so that they are neither saved nor counted."""
 
     def forward(self, inputs: Tensor, padding: Tensor | None = None) -> Encoding:
-        """Read whole rows, see :class:`SequenceEncoder`; outputs are those of the last stage's merged patches."""
+        """Encode whole pictures; outputs are those of the last stage's merged patches."""
         require_rows(inputs, padding)
         if padding is not None and padding.any():
             raise ValueError("padding: swin-v2 reads whole images; none of their patches can be padding")

@@ -23,7 +23,7 @@ class TwoWayTLB(SequenceEncoder):
         self.output_dim = config.core.dim
 
     def forward(self, inputs: Tensor, padding: Tensor | None = None) -> Encoding:
-        """Read whole rows; see :class:`SequenceEncoder`."""
+        """Encode whole rows, chunk by chunk, with attention in both directions inside a chunk."""
         require_rows(inputs, padding)
         outputs, state = self.core.encode(inputs, padding)
         return Encoding(outputs, self.slots(state))

@@ -22,7 +22,7 @@ class SelfAttention(Mixer):
         self.attention = MultiHeadAttention(config.dim, config.num_heads)
 
     def forward(self, inputs: Tensor, padding: Tensor | None) -> Tensor:
-        """``[b, t, d] -> [b, t, d]``; see :class:`Mixer`."""
+        """Attend between all steps ``[b, t, d]``; padded steps are not read."""
         mask = None if padding is None else ~padding[:, None]
         if self.fused or self.attention.tap.has_listeners:
             return self.attention(inputs, inputs, mask=mask)

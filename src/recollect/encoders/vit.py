@@ -24,7 +24,7 @@ class ViT(StackEncoder):
         self.token = nn.Parameter(torch.randn(input_dim) * 0.02)
 
     def forward(self, inputs: Tensor, padding: Tensor | None = None) -> Encoding:
-        """Read whole rows; see :class:`SequenceEncoder`."""
+        """Encode the patches of whole pictures by attention between all of them."""
         require_rows(inputs, padding)  # before the token adds a step
         b, _, d = inputs.shape
         with_token = torch.cat((self.token.expand(b, 1, d), inputs), 1)

@@ -29,7 +29,7 @@ class ViTTLB(TwoWayTLB):
         self.length = length
 
     def forward(self, inputs: Tensor, padding: Tensor | None = None) -> Encoding:
-        """Read whole rows; see :class:`SequenceEncoder`.
+        """Encode the patches of whole pictures, chunk by chunk, through the slots of a temporal latent bottleneck.
 
         Raises:
             ValueError: padding in rows of more than ``length`` patches.

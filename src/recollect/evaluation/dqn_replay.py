@@ -180,7 +180,7 @@ def _path(base: Path, part: str, number: int) -> Path:
 
 
 def _ends(base: Path, number: int, used: int) -> np.ndarray:
-    """Return the last steps of a buffer's trajectories."""
+    """Return the positions in a buffer at which trajectories end."""
     path = _path(base, "terminal", number)
     terminal = read_array(path, *KINDS["terminal"], used)
     wrong = np.flatnonzero((terminal != 0) & (terminal != 1))

@@ -63,7 +63,7 @@ class RecordingConfig(WorldConfig):
 
     @property
     def recording(self) -> Recording:
-        """All episodes."""
+        """All episodes of the file, read once."""
         return _read(self.path, self._changed)
 
     @property

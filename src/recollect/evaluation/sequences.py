@@ -104,7 +104,7 @@ def score_answers(
     seed: int,
     bfloat16: bool = False,
 ) -> Evaluation:
-    """Score the function ``answer``, which maps a batch on the model's device to ``[b, t, k]``; see :func:`evaluate`.
+    """Score the function ``answer``, which maps a batch on the model's device to logits ``[b, t, k]``.
 
     Values are in standard deviations of the model's own training data, where it has a ``target_norm``.
 

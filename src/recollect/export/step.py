@@ -143,7 +143,7 @@ class ActorForm(Form):
         self.outputs = ("action", "policy", "value", *(("features",) if model.feature_dim else ()))
 
     def step(self, given: Named, state: Any, is_first: Tensor) -> tuple[tuple[Tensor, ...], Any]:
-        """See :meth:`Form.step`."""
+        """Compute one step of the actor from flat tensors."""
         output, state = self.model(self.actor_inputs(given, is_first), state, is_first[:, None])
         policy = output.policy[:, 0]
         found = [self.model.distribution(policy).mode(), policy, output.value[:, 0]]

@@ -147,7 +147,7 @@ def _maps_of_pixels(episode: LiveEpisode) -> Iterator[tuple[str, np.ndarray, np.
 
 
 def _areas(episode: LiveEpisode, steps: np.ndarray, maps: np.ndarray) -> np.ndarray:
-    """Return ``[steps, 2, 2]``: deletion and insertion, by the map and by random orders."""
+    """Return the areas under deletion and insertion by the map, and by random orders: ``[steps, 2, 2]``."""
     playback, generator = episode.playback(), np.random.default_rng(0)
     size = find_image(playback).size
     wanted, found = dict(zip(steps.tolist(), maps, strict=True)), []

@@ -46,7 +46,7 @@ class ForegroundScore(Score):
         return {name: getattr(self, name) for name in ("score", "low", "high", "chance", "static")}
 
     def to_json(self) -> dict[str, Any]:
-        """Return :meth:`metrics` and the number of pictures."""
+        """Return the metrics and the number of pictures as JSON data."""
         return {**self.metrics(), "rows": len(self.rows)}
 
     def by_row(self) -> tuple[list[float], list[int]]:

@@ -98,7 +98,7 @@ def write_live(
 
 
 def page_text(agent: ActorCritic, world: WorldConfig, step: ExportedStep, runtime: Runtime, seed: int = 0) -> str:
-    """Return the page; see :func:`write_live`. ``step`` is the agent's."""
+    """Return the text of the live page of an agent whose step is ``step``."""
     found = LIVE_WORLDS[type(world)]
     meta = {
         "format": "live-1",

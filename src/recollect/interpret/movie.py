@@ -104,7 +104,7 @@ class _Scene:
         self.width, self.height = width + width % 2, height + height % 2
 
     def draw(self, t: int) -> Any:
-        """Draw step t."""
+        """Draw the frame of step t."""
         record = self.record
         image = self.pillow.Image.new("RGB", (self.width, self.height), PAPER)
         draw = self.pillow.ImageDraw.Draw(image)

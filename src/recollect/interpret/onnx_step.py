@@ -82,7 +82,7 @@ class LiveForm(ActorForm):
             self.inputs = (*self.inputs, Port("hidden", (window + 1,), torch.bool, "places of the windows", 0, 0))
 
     def step(self, given: Named, state: Any, is_first: Tensor) -> tuple[tuple[Tensor, ...], Any]:
-        """See :meth:`Form.step`."""
+        """Compute one step of the page's model from flat tensors."""
         weights: dict[str, list[Tensor]] = {"window": [], "relevance": []}
 
         def record(name: str, tensor: Tensor) -> None:

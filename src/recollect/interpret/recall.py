@@ -94,7 +94,7 @@ def lift(record: EpisodeRecord, maps: Maps) -> Samples:
 
 
 def localisation(record: EpisodeRecord, maps: Maps) -> Samples:
-    """Yield the area under the ROC of attention as a detector of the key's steps; out of reach the weight is 0."""
+    """Yield the area under the ROC of attention as a detector of the key's steps; steps out of reach have weight 0."""
     for t, (start, stop), _ in decisions(record):
         is_key = np.zeros(t + 1, bool)
         is_key[start:stop] = True

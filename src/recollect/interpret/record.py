@@ -191,7 +191,7 @@ class EpisodeRecord:
 
     @property
     def num_steps(self) -> int:
-        """T."""
+        """Number of steps."""
         return len(self.reward)
 
     @property

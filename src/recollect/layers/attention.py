@@ -76,12 +76,12 @@ def attend(
 
 
 def split_heads(tensor: Tensor, num_heads: int) -> Tensor:
-    """``[..., t, h*e] -> [..., h, t, e]``."""
+    """Cut vectors into heads: ``[..., t, h*e] -> [..., h, t, e]``."""
     return tensor.unflatten(-1, (num_heads, -1)).transpose(-2, -3)
 
 
 def merge_heads(tensor: Tensor) -> Tensor:
-    """``[..., h, t, e] -> [..., t, h*e]``."""
+    """Join the heads: ``[..., h, t, e] -> [..., t, h*e]``."""
     return tensor.transpose(-2, -3).flatten(-2)
 
 

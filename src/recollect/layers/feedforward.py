@@ -35,7 +35,7 @@ class FeedForward(nn.Module):
         self.contract = Linear(hidden_dim, dim if out_dim is None else out_dim)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """``[..., dim] -> [..., out_dim]``."""
+        """Return the feed-forward of vectors: ``[..., dim] -> [..., out_dim]``."""
         hidden = F.dropout(self.activation(self.expand(inputs)), self.dropout, self.training)
         return F.dropout(self.contract(hidden), self.dropout, self.training)
 

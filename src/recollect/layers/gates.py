@@ -11,7 +11,7 @@ class ResidualGate(nn.Module):
     """``x + y``."""
 
     def forward(self, stream: Tensor, update: Tensor) -> Tensor:
-        """``[..., dim], [..., dim] -> [..., dim]``."""
+        """Add the update to the stream, ``[..., dim]``."""
         return stream + update
 
 
@@ -36,7 +36,7 @@ class GRUGate(nn.Module):
         self.bias = nn.Parameter(torch.full((dim,), float(bias)))
 
     def forward(self, stream: Tensor, update: Tensor) -> Tensor:
-        """``[..., dim], [..., dim] -> [..., dim]``."""
+        """Gate the update into the stream, ``[..., dim]``."""
         y_r, y_z, y_h = self.from_update(update).chunk(3, -1)
         x_r, x_z = self.from_stream(stream).chunk(2, -1)
         reset = torch.sigmoid(y_r + x_r)

@@ -255,7 +255,7 @@ class StreamLayer:
         return self._after(x, self.attention(x, hidden, turn, rows))
 
     def block(self, x: Tensor, hidden: Tensor, turn: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-        """``[b*t, dim] -> [b*t, dim]``; arguments as in :meth:`RingAttention.block`."""
+        """Compute t steps of the layer, ``[b*t, dim]``, with the arguments of :meth:`RingAttention.block`."""
         return self._after(x, self.attention.block(x, hidden, turn))
 
     def _after(self, x: Tensor, read: Tensor) -> Tensor:
@@ -298,7 +298,7 @@ class Visibility:
             self._most = 0
 
     def step(self, rows: Rows | None = None) -> Tensor | None:
-        """Return ``hidden`` of :class:`RingAttention` for the next step, and count that step."""
+        """Count the next step, and return the mask of the places that are hidden from it."""
         if rows is not None:
             count = self.count.index_select(0, rows.index)
             self.count.index_copy_(0, rows.index, (count + 1).clamp(max=self.window))
@@ -313,7 +313,7 @@ class Visibility:
         return hidden
 
     def block(self, steps: int, heads: int) -> Tensor:
-        """Return ``hidden`` of :meth:`RingAttention.block` for the next t steps, and count them.
+        """Count the next t steps, and return the mask of the places that are hidden from them.
 
         Returns:
             Float ``[h, b, t, s]``, the same for all heads: 0 where a step sees one of the newest s entries, of which

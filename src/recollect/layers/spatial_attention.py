@@ -103,7 +103,7 @@ def attend_to_places(
 
 
 def _as_maps(weights: Tensor, grid: Grid) -> Tensor:
-    """``[b, t, h, n]`` or ``[b, h, n]`` to ``[b, h, t, y, x]``."""
+    """Arrange weights of places ``[b, t, h, n]`` or ``[b, h, n]`` as maps ``[b, h, t, y, x]``."""
     by_head = weights.transpose(1, 2) if weights.ndim == 4 else weights[:, :, None]
     return by_head.unflatten(-1, grid)
 

@@ -149,7 +149,7 @@ def slide_layers(cache: Tensor, new: list[Tensor], count: Tensor) -> Tensor:
 
 
 def to_window(full: Tensor, window: int) -> Tensor:
-    """``[..., t, w + t] -> [..., t, w + 1]``: view the columns that each query may see.
+    """View the columns that each query may see: ``[..., t, w + t] -> [..., t, w + 1]``.
 
     ``full`` must be contiguous, as products are.
     """
@@ -158,7 +158,7 @@ def to_window(full: Tensor, window: int) -> Tensor:
 
 
 def to_full(window_weights: Tensor) -> Tensor:
-    """``[..., t, w + 1] -> [..., t, w + t]``: the inverse of :func:`to_window`, zeros elsewhere."""
+    """Undo :func:`to_window`, with zeros elsewhere: ``[..., t, w + 1] -> [..., t, w + t]``."""
     t, w = window_weights.shape[-2], window_weights.shape[-1] - 1
     s = w + t
     # Rows of length s + 1, read again as rows of length s: row i moves right by i.

@@ -181,7 +181,7 @@ def _delta(first: Tensor, last: Tensor, score: Tensor) -> tuple[Tensor, Tensor, 
 
 
 def _times(a: Tensor, b: Tensor, work: torch.dtype) -> Tensor:
-    """``a b`` for two matrices, multiplied in the dtype ``work`` by the faster library."""
+    """Multiply two matrices in the dtype ``work`` by the faster library."""
     return PackedLinear(b.t().to(work), rows=a.shape[0], uses=1)(a.to(work)).to(a.dtype)
 
 

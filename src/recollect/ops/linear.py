@@ -60,7 +60,7 @@ class _Linear(torch.autograd.Function):
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``x W^T + b`` along the last axis: ``[..., i], [o, i], [o] -> [..., o]``. Twin: ``F.linear``."""
+    """Return ``x W^T + b`` along the last axis: ``[..., i], [o, i], [o] -> [..., o]``. Twin: ``F.linear``."""
     if not _prefers_onednn(x, weight):
         return F.linear(x, weight, bias)
     # A slice of wider rows is copied: oneDNN multiplies such strides by a plain loop, hundreds of times slower.
@@ -71,7 +71,7 @@ class Linear(nn.Linear):
     """``nn.Linear``, with the same parameters and initial values, and the products of :func:`linear`."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """``[..., i] -> [..., o]``."""
+        """Map vectors: ``[..., i] -> [..., o]``."""
         if not _prefers_onednn(input, self.weight):  # saves a call for every small product
             return F.linear(input, self.weight, self.bias)
         return linear(input, self.weight, self.bias)

@@ -224,11 +224,11 @@ class _Chunks:
         self.episode = first.long().cumsum(2)  # counted from the start of the chunk
 
     def split(self, tensor: Tensor) -> Tensor:
-        """``[b, t, h, ...] -> [b, h, n, c, ...]``."""
+        """Cut steps into n chunks of c: ``[b, t, h, ...] -> [b, h, n, c, ...]``, contiguous."""
         return self.cut(tensor).contiguous()
 
     def cut(self, tensor: Tensor) -> Tensor:
-        """Return :meth:`split` as a view, where no steps are added."""
+        """Cut steps into n chunks of c: ``[b, t, h, ...] -> [b, h, n, c, ...]``, a view where no steps are added."""
         if self.lack:  # a pad by nothing would copy
             tensor = F.pad(tensor, (0, 0) * (tensor.ndim - 2) + (0, self.lack))
         return tensor.unflatten(1, (self.chunks, self.size)).movedim(3, 1)

@@ -114,7 +114,7 @@ class PackedLinear:
             return x @ self.weight.t() if self.bias is None else torch.addmm(self.bias, x, self.weight.t())
 
     def plus(self, x: Tensor, z: Tensor) -> Tensor:
-        """``x W^T + z``, without b: ``[r, i], [r, o] -> [r, o]``."""
+        """Return ``x W^T + z``, without the bias: ``[r, i], [r, o] -> [r, o]``."""
         if self.fast and len(x) > self.plain_rows:
             return _ops._linear_pointwise.binary(x, z, self.weight, None, "add")
         with without_autocast(x):
@@ -134,7 +134,7 @@ class PlainLinear:
             return F.linear(x, self.weight, self.bias)
 
     def plus(self, x: Tensor, z: Tensor) -> Tensor:
-        """``x W^T + z``, without b: ``[r, i], [r, o] -> [r, o]``."""
+        """Return ``x W^T + z``, without the bias: ``[r, i], [r, o] -> [r, o]``."""
         with without_autocast(x):
             return F.linear(x, self.weight) + z
 

@@ -22,7 +22,7 @@ REGISTER = {"AVX512": 64, "AVX2": 32}.get(torch.backends.cpu.get_cpu_capability(
 
 
 def plain_softmax(scores: Tensor) -> Tensor:
-    """``[..., s] -> [..., s]``, over the last axis."""
+    """Return the softmax over the last axis."""
     return scores.softmax(-1)
 
 

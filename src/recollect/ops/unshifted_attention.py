@@ -117,7 +117,7 @@ class _Attention(torch.autograd.Function):
 
 
 def _with_ones(values: Tensor, visible: Tensor | None) -> Tensor:
-    """``[b h, e + 1, s]``: the values and a row of ones, 0 where not visible."""
+    """Return the values with a row of ones, zeros where not visible: ``[b h, e + 1, s]``."""
     shown = F.pad(values, (0, 0, 0, 1), value=1.0)
     return (shown if visible is None else shown * visible[:, None, None]).flatten(0, 1)
 
@@ -134,14 +134,16 @@ def _blocks(queries: Tensor, keys: Tensor) -> Iterator[tuple[slice, slice]]:
 
 
 def _scores(entries: Tensor, queries: Tensor) -> Tensor:
-    """``[g, j, s], [g, n, j]`` to ``[g, s, n]``, whose last axis is contiguous where oneDNN multiplies."""
+    """Multiply keys ``[g, j, s]`` and queries ``[g, n, j]`` to scores ``[g, s, n]``, contiguous in n where oneDNN
+    multiplies.
+    """
     if len(entries) == 1 and prefers_onednn(queries, entries.shape[2]):
         return multiply(entries[0].t().contiguous(), queries[0])[None]
     return torch.bmm(queries, entries).transpose(1, 2)
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
-    """``[g, i, j], [g, j, k]`` to ``[g, i, k]``, where i is small."""
+    """Multiply matrices ``[g, i, j], [g, j, k]`` to ``[g, i, k]``, where i is small."""
     if len(a) == 1 and prefers_onednn(b, a.shape[1]):
         return multiply(a[0].contiguous(), b[0].t())[None]
     return torch.bmm(a, b)
@@ -152,7 +154,7 @@ def _powers(queries: Tensor, keys: Tensor) -> Tensor:
 
 
 def _sums(queries: Tensor, keys: Tensor, shown: Tensor) -> Tensor:
-    """``[g, n, e], [g, e, s], [g, e + 1, s]`` to a, ``[g, e + 1, n]``."""
+    """Sum the values and the ones, weighted by the powers of the scores: ``[g, e + 1, n]``."""
     sums = queries.new_zeros(len(queries), shown.shape[1], queries.shape[1])
     for head, key in _blocks(queries, keys):
         sums[head] += _product(shown[head, :, key], _powers(queries[head], keys[head, :, key]))

@@ -28,7 +28,7 @@ def prefers_chunks_last(contents: Tensor) -> bool:
 
 
 def plain_weighted_softmax(scores: Tensor, weights: Tensor) -> Tensor:
-    """``[..., c, n], [..., n] -> [..., c, n]``: softmax over c, times the weights."""
+    """Return the softmax over c times the weights: ``[..., c, n], [..., n] -> [..., c, n]``."""
     return scores.softmax(-2) * weights.unsqueeze(-2)
 
 
@@ -58,7 +58,8 @@ class _WeightedSoftmax(torch.autograd.Function):
 
 
 def weighted_softmax(scores: Tensor, weights: Tensor) -> Tensor:
-    """``[..., c, n], [..., n] -> [..., c, n]``: softmax over c, times weights. Twin: :func:`plain_weighted_softmax`.
+    """Return the softmax over c times the weights: ``[..., c, n], [..., n] -> [..., c, n]``. Twin:
+    :func:`plain_weighted_softmax`.
 
     Args:
         scores: floats.

@@ -87,8 +87,8 @@ def lite_symbols(world: WorldConfig, core: CoreConfig, *, steps: int, unroll: in
 
 
 def lite_spoken(world: WorldConfig, core: CoreConfig, *, steps: int, unroll: int, **loss: Any) -> ImpalaConfig:
-    """Return :func:`lite_symbols` for worlds with sentences, which are normalised so that memories are found by
-    words.
+    """Return the lite config of a world of symbols that also has sentences: they are normalised, so that memories are
+    found by words, and the rate is lower.
     """
     config = lite_symbols(world, core, steps=steps, unroll=unroll, **loss)
     encoders = replace(config.agent.encoders, norm_sentences=True)

@@ -195,7 +195,7 @@ def _has_ended(directory: Path) -> bool:
 
 
 def _trained_elsewhere(outcome: Outcome, here: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parts of a result that differ where an earlier process trained the run and this one only scores it."""
+    """Return the provenance of a training by an earlier process, which this one only scores; else nothing."""
     trained = outcome.trained_by
     if trained == RunRecord(outcome.directory.path).processes[-1]:
         return {}

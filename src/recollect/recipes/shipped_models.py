@@ -53,7 +53,7 @@ def _row_of(name: str, recipe: str, label: str) -> Run:
 
 
 def _shorter(run: Run, steps: int) -> Run:
-    """Return the run with another number of steps, whatever the processor time."""
+    """Return the run with another number of steps and without a limit of processor time."""
     fit = replace(run.config.fit, steps=steps, processor_seconds=None)
     return replace(run, config=replace(run.config, fit=fit))
 

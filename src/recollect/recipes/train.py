@@ -140,7 +140,7 @@ def options(words: Sequence[str]) -> dict[str, Any]:
 
 
 def find_task(task: str) -> StreamTask | WorldConfig:
-    """Return the config that a task's name stands for; see :func:`training`."""
+    """Return the config that the name of a task, an environment or a recording stands for."""
     if task.startswith("gym:"):
         return GymnasiumConfig(id=task.removeprefix("gym:"))
     if task.startswith(PREFIX):

@@ -53,7 +53,7 @@ class ProgressReporter:
         self._listener, self._next = _listener.get(), -math.inf
 
     def update(self, done: Callable[[], int], note: str = "") -> None:
-        """Report that ``done()`` are finished; ``note`` is shown until the first one is.
+        """Report how many are finished, ``done()``; ``note`` is shown until the first one is.
 
         ``done`` is called only when something is reported, as it may have to wait for a device.
         """

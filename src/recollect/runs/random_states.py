@@ -42,7 +42,7 @@ def random_states() -> RandomStates:
 
 
 def restore_random_states(tensors: Mapping[str, Tensor], data: Mapping[str, Any]) -> None:
-    """Continue from the return value of :func:`random_states`."""
+    """Set the random generators of torch, NumPy and Python to states that :func:`random_states` returned."""
     torch.set_rng_state(tensors["torch"])
     if torch.cuda.is_available():
         for name, state in tensors.items():

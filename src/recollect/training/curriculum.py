@@ -150,7 +150,7 @@ class Curriculum(Generic[T]):
         return {"level": self.level, "rollouts": self.rollouts, "scores": self._scores}
 
     def load(self, data: Mapping[str, Any]) -> None:
-        """Continue from the return value of :meth:`save`."""
+        """Continue from a saved curriculum."""
         # Older runs did not save rollouts, and scores not by row: their present level then counts from here on.
         self.level, self.rollouts = data["level"], data.get("rollouts", 0)
         self._scores = [None if row is None else list(row) for row in data.get("scores", [])]

@@ -112,7 +112,7 @@ def describe_torn_checkpoints(directory: str | PathLike[str], *, best: bool = Fa
 
 
 def load_with_task(directory: str | PathLike[str], device: torch.device | str, *, best: bool, trust: bool) -> Any:
-    """Load the agent of a run of an older version, which needs the run's task; see ``load_model``.
+    """Load the agent of a run of an older version, which needs the run's task.
 
     Raises:
         ValueError: as :func:`load_config` and :func:`load_checkpoint`; its data or its world are not here.

@@ -30,7 +30,7 @@ _UNREADABLE = (ValueError, LookupError, TypeError, ImportError)
 
 
 def teacher_description(config: Mapping[str, Any]) -> str | None:
-    """Return :attr:`TrainerConfig.teacher_description`, also where the world is user-defined."""
+    """Describe the teacher of a run, also where its world is user-defined."""
     try:
         return from_json(config, TrainerConfig, REGISTRY).teacher_description
     except _UNREADABLE:
@@ -44,7 +44,7 @@ def teacher_description(config: Mapping[str, Any]) -> str | None:
 
 
 def training_aids(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return :attr:`TrainerConfig.training_aids`, also where the task is user-defined."""
+    """Return the training aids of a run, also where its task is user-defined."""
     try:
         return from_json(config, TrainerConfig, REGISTRY).training_aids
     except _UNREADABLE:

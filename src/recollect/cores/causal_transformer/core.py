@@ -125,7 +125,7 @@ class CausalTransformerLayer(nn.Module):
         return x + self.feed_forward(self.norm_forward(x)), new_keys, new_values
 
     def _heads(self, steps: Tensor) -> Tensor:
-        """``[b, s, dim] -> [h, b, s, e]``."""
+        """Cut vectors into heads: ``[b, s, dim] -> [h, b, s, e]``."""
         return steps.unflatten(-1, (self.num_heads, -1)).permute(2, 0, 1, 3)
 
 

@@ -33,7 +33,7 @@ class Projections(nn.Module):
         self.value = Linear(dim, dim, bias=False)
 
     def forward(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """``[..., s, d] -> [..., h, s, e]``, twice."""
+        """Return keys and values of the memory by head: ``[..., s, d] -> [..., h, s, e]`` each."""
         memory = self.norm(memory)
         return split_heads(self.key(memory), self.num_heads), split_heads(self.value(memory), self.num_heads)
 

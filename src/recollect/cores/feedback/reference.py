@@ -92,6 +92,6 @@ def attention(layer: FeedbackLayer, projections: Projections, x: Tensor, past: l
 
 
 def feedforward(layer: FeedbackLayer, y: Tensor) -> Tensor:
-    """``[d] -> [d]``."""
+    """Return the feed-forward of one vector ``[d]``."""
     first, second = layer.feedforward.expand, layer.feedforward.contract
     return second.weight @ F.relu(first.weight @ y + first.bias) + second.bias

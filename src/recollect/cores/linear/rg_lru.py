@@ -64,7 +64,7 @@ class BlockDiagonal(nn.Module):
         self.bias = nn.Parameter(torch.zeros(num_blocks, 2 * size))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """``[b, t, d] -> [b, t, d]`` twice."""
+        """Return two block-diagonal maps of the inputs, ``[b, t, d]`` each."""
         blocks = x.unflatten(-1, (len(self.weight), -1))
         mapped = (blocks[..., None, :] @ self.weight)[..., 0, :] if x.shape[1] == 1 else self._many(blocks)
         first, second = (mapped + self.bias).chunk(2, -1)

@@ -68,7 +68,7 @@ class LowRank(nn.Module):
             nn.init.zeros_(self.up.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """``[..., dim] -> [..., dim]``."""
+        """Map vectors ``[..., dim]`` down to a low rank, through the activation and up again."""
         return self.up(self.activation(self.down(x)))
 
 
@@ -89,7 +89,7 @@ class Feedforward(nn.Module):
         nn.init.zeros_(self.contract.weight)
 
     def forward(self, x: Tensor, previous: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
-        """Return ``[b, t, d]`` and the last p; ``previous`` is the p before the call."""
+        """Add the feed-forward to ``x`` ``[b, t, d]``; return it and the last normalised step (``previous`` next)."""
         p = self.norm(x)
         seen = p + (shifted(p, previous, first) - p) * self.shift
         return x + self.contract(self.expand(seen).relu().square()), p[:, -1]

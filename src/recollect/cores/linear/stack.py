@@ -92,7 +92,7 @@ class GatedFeedForward(nn.Module):
         self.contract = Linear(hidden_dim, dim, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """``[..., dim] -> [..., dim]``."""
+        """Return the gated feed-forward of vectors ``[..., dim]``."""
         gate, value = self.expand(x).chunk(2, -1)
         return self.contract((F.gelu(gate, approximate="tanh") if self.gelu else F.silu(gate)) * value)
 
@@ -106,7 +106,7 @@ class Refine(nn.Module):
         self.feed_forward = feed_forward
 
     def forward(self, x: Tensor) -> Tensor:
-        """``[..., dim] -> [..., dim]``."""
+        """Add the feed-forward of the normalised vectors to them, ``[..., dim]``."""
         return x + self.feed_forward(self.norm(x)) if self.norm and self.feed_forward else x
 
 

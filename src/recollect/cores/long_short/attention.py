@@ -103,7 +103,7 @@ def project_segments(pairs: Tensor, logits: Tensor, num_heads: int, mask: Tensor
 
 
 def gather_steps(entries: Tensor, places: Tensor) -> Tensor:
-    """``[b, s, d], [b, p] -> [b, p, d]``."""
+    """Return the entries ``[b, p, d]`` at some places ``[b, p]`` of ``[b, s, d]``."""
     return entries.gather(1, places[..., None].expand(-1, -1, entries.shape[-1]))
 
 

@@ -121,7 +121,7 @@ class LongShortAttention(nn.Module):
         return self.landmark_norm(summary.unflatten(-1, (2, -1))).flatten(-2)
 
     def forward(self, inputs: Tensor, memory: LayerMemory, plan: SegmentPlan) -> tuple[Tensor, LayerMemory]:
-        """Return ``[b, t, d]`` and the memory after the call."""
+        """Return what is read from window and landmarks, ``[b, t, d]``, and the memory after the call."""
         config, window = self.config, self.config.memory_len
         queries, local, entries = self.split(self.project(inputs))
         timeline = torch.cat((memory.segment, entries), 1)
@@ -149,7 +149,7 @@ class LongShortAttention(nn.Module):
         return pairs.unflatten(-1, (2, self.config.num_heads, -1)).permute(2, 3, 0, 1, 4)
 
     def scores(self, queries: Tensor, far: Tensor, near: Tensor, distance: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute scores of landmarks ``[h, b, t, l]`` and of the window ``[h, b, t, w+1]``, positions included.
+        """Score the landmarks (last axis l) and the window (the query's own step last), positions included.
 
         Args:
             queries: ``[b, t, d]``.
@@ -210,7 +210,7 @@ class LongShortBlock(nn.Module):
         self.feed_forward = FeedForward(config.dim, hidden, dropout=config.dropout)
 
     def forward(self, inputs: Tensor, memory: LayerMemory, plan: SegmentPlan) -> tuple[Tensor, LayerMemory]:
-        """Return ``[b, t, d]`` and the memory after the call."""
+        """Return the block's outputs ``[b, t, d]`` and the memory after the call."""
         read, memory = self.attention(self.attention_norm(inputs), memory, plan)
         return self._add(inputs, read), memory
 
@@ -261,7 +261,7 @@ class LongShortTransformer(MemoryCore[LongShortTransformerState]):
     def forward(
         self, inputs: Tensor, state: LongShortTransformerState, is_first: Tensor
     ) -> tuple[Tensor, LongShortTransformerState]:
-        """Compute the streaming form; see :class:`MemoryCore`."""
+        """Read inputs step by step (the streaming form), as every :class:`MemoryCore` does."""
         self._require(causal=True)
         return super().forward(inputs, state, is_first)
 

@@ -108,12 +108,12 @@ class LongShortTransformerStream(RowStream):
 
 
 def heads_first(pairs: Tensor, num_heads: int) -> Tensor:
-    """``[b, s, 2d] -> [b*h, s, 2e]``: join batch and heads in one axis, so that products need no copy."""
+    """Join batch and heads in one axis, so that products need no copy: ``[b, s, 2d] -> [b*h, s, 2e]``."""
     return pairs.unflatten(-1, (2, num_heads, -1)).movedim(-2, 1).flatten(-2).flatten(0, 1)
 
 
 def heads_last(pairs: Tensor, num_heads: int) -> Tensor:
-    """``[b*h, s, 2e] -> [b, s, 2d]``: the inverse of :func:`heads_first`."""
+    """Undo :func:`heads_first`: ``[b*h, s, 2e] -> [b, s, 2d]``."""
     return pairs.unflatten(0, (-1, num_heads)).unflatten(-1, (2, -1)).movedim(1, -2).flatten(-3)
 
 

@@ -60,5 +60,5 @@ class Memoryless(MemoryCore[MemorylessState]):
         return self.norm(x), state
 
     def flops_per_step(self) -> int:
-        """Return ``2 i d`` for a projected input, and ``4 d hidden_dim`` per layer."""
+        """Count the operations of a step: ``2 i d`` for a projected input, and ``4 d hidden_dim`` per layer."""
         return sum(2 * child.weight.numel() for child in self.modules() if isinstance(child, nn.Linear))

@@ -164,7 +164,7 @@ class Recurrent(MemoryCore[StateT]):
         return x.transpose(0, 1), self.state_type._make(leaves)  # type: ignore[attr-defined]
 
     def flops_per_step(self) -> int:
-        """Return ``2 k d (i + d)`` for the first layer and ``2 k d (2 d)`` for the others; k = 4 (LSTM) or 3 (GRU)."""
+        """Count the operations of a step: ``2 k d (i + d)`` for layer 1, ``4 k d^2`` for others; k gates."""
         return sum(2 * weight.numel() for weight in self.cells.parameters() if weight.ndim == 2)
 
 

@@ -125,7 +125,7 @@ class SpatioTemporalAttention(MemoryCore[SpatioTemporalAttentionState]):
     def unroll(
         self, inputs: Tensor, state: SpatioTemporalAttentionState, is_first: Tensor
     ) -> tuple[Tensor, SpatioTemporalAttentionState]:
-        """Compute all maps at once; then step by step, or (one-shot) all steps at once."""
+        """Read the maps of all steps in one product; where they depend on the last output, step by step."""
         vision, others, feedback = self.split(inputs)
         if not self.feedback_dim:
             return self._sequential(vision, others, state, is_first)

@@ -100,7 +100,7 @@ class WindowAttention(nn.Module):
         return torch.cat(outs, 2).transpose(1, 2)
 
     def _block(self, queries: Tensor, frames: Tensor, visible: Tensor, times: Tensor, folded: Folded) -> Tensor:
-        """``[b, n, t, d]`` queries on ``[b, n, w + t, d]`` frames, to ``[b, n, t, d]``."""
+        """Attend from some frames ``[b, n, t, d]`` to the window before them and themselves, ``[b, n, w + t, d]``."""
         w, heads = self.window, self.num_heads
         q = split_heads(queries, heads)  # b n h t e
         keys, values = (split_heads(part, heads) for part in linear(frames, folded.keys_values).chunk(2, -1))
@@ -188,7 +188,7 @@ class SpaceAttention(nn.Module):
         """Attention of a frame's places to each of them, mean over the places."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """``[..., n, d] -> [..., n, d]``, of steps ``[b, t, n, d]`` or of one step ``[b, n, d]``."""
+        """Attend between the tokens of each frame: steps ``[b, t, n, d]``, or one step ``[b, n, d]``."""
         d = x.shape[-1]
         weight = self.qkv.weight * self.norm.weight
         shift = (self.qkv.weight * self.norm.bias).sum(-1)

@@ -305,5 +305,5 @@ class SlotReadout(nn.Module):
         self.norm = nn.LayerNorm(config.dim, eps=config.details.norm_eps)
 
     def forward(self, state: TemporalLatentBottleneckState) -> Tensor:
-        """Return ``[b, dim]``; of several slow states (``feedback="per_layer"``) the last is read."""
+        """Read one vector ``[b, dim]`` from the slots, the last of several slow states (``feedback="per_layer"``)."""
         return self.norm(state.slots[:, -1]).mean(1)

@@ -89,7 +89,7 @@ def sinusoid(offset: int, like: Tensor) -> Tensor:
 
 
 def _gate(gate: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    """``g(x, y)``, which adds the output y of a sub-layer to the stream x."""
+    """Add the output y of a sub-layer to the stream x: a sum, or the gate g(x, y)."""
     if not isinstance(gate, GRUGate):
         return x + y
     W_r, W_z, W_h = gate.from_update.weight.chunk(3)

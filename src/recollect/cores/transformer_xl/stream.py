@@ -51,7 +51,7 @@ class TransformerXLStream(RowStream):
 
     @property
     def count(self) -> Tensor:
-        """``[b]`` int64: steps of the running episodes in the window (a view)."""
+        """Number of steps of the running episodes in the window, int64 ``[b]`` (a view)."""
         return self._stack.visible.count
 
     def write_rows(self, state: TransformerXLState, rows: Rows | None) -> None:

@@ -57,7 +57,7 @@ class EraseAdd(nn.Module):
         init_xavier(self)
 
     def forward(self, memory: Tensor, outputs: Tensor) -> Tensor:
-        """``[..., m, d], [..., r, d] -> [..., m, d]``."""
+        """Erase and add: write the output tokens ``[..., r, d]`` to the memory ``[..., m, d]``, and return it."""
         scores = self.address(self.norm(memory)).mT  # ... s m
         weights = scores.to(torch.promote_types(scores.dtype, torch.float32)).softmax(-1)
         if self.tap.has_listeners:

@@ -35,7 +35,7 @@ class TransformerBlock(nn.Module):
         self.feedforward = FeedForward(dim, hidden_dim, activation="gelu_tanh")
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """``[..., p, d] -> [..., p, d]``."""
+        """Attend between the tokens ``[..., p, d]``, then refine each."""
         normed = self.attention_norm(tokens)
         tokens = tokens + self.attention(normed, normed)
         return tokens + self.feedforward(self.feedforward_norm(tokens))
@@ -49,7 +49,7 @@ class TokenMixing(nn.Module):
         self.mix = FeedForward(num_in, hidden_dim, activation="gelu_tanh", out_dim=num_out)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """``[..., num_in, d] -> [..., num_out, d]``."""
+        """Mix the tokens of each channel: ``[..., num_in, d] -> [..., num_out, d]``."""
         return self.mix(tokens.mT).mT
 
 
@@ -64,7 +64,7 @@ class MixerBlock(nn.Module):
         self.channel_mixing = FeedForward(dim, hidden_dim, activation="gelu_tanh")
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """``[..., num_tokens, d] -> [..., num_tokens, d]``."""
+        """Mix the tokens, then the channels of each: ``[..., num_tokens, d]``."""
         tokens = tokens + self.token_mixing(self.token_norm(tokens))
         return tokens + self.channel_mixing(self.channel_norm(tokens))
 
@@ -78,7 +78,7 @@ class MLPBlock(nn.Module):
         self.feedforward = FeedForward(dim, hidden_dim, activation="gelu_tanh")
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """``[..., p, d] -> [..., p, d]``."""
+        """Return the feed-forward of the normalised tokens ``[..., p, d]``."""
         return self.feedforward(self.norm(tokens))
 
 
@@ -116,7 +116,7 @@ class TokenProcessor(nn.Module):
         init_xavier(self)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """``[..., p, d] -> [..., p, d]``."""
+        """Process the tokens that were read, ``[..., p, d]``."""
         if self.table is not None:
             tokens = tokens + self.table
         for block in self.blocks:

@@ -136,7 +136,7 @@ class MLPSummarizer(Summarizer):
         init_xavier(self)
 
     def scores(self, tokens: Tensor) -> Tensor:
-        """Compute MLP(LN(V))."""
+        """Score every token for every summary, by a small net of the normalised token."""
         return self.net(self.norm(tokens)).mT
 
     def pooling_weights(self, rows: Tensor | None) -> PoolingWeights:
@@ -147,7 +147,7 @@ class MLPSummarizer(Summarizer):
         )
 
     def flops_per_score(self) -> int:
-        """Return ``2 * 64 (d + k)``."""
+        """Count the operations of a token's scores: ``2 * 64 (d + k)``."""
         return 2 * BOTTLENECK * (self.dim + self.num_out)
 
 
@@ -163,7 +163,7 @@ class QuerySummarizer(Summarizer):
         return (self.queries * self.dim**-0.5) @ tokens.mT
 
     def flops_per_score(self) -> int:
-        """Return ``2 k d``."""
+        """Count the operations of a token's scores: ``2 k d``."""
         return 2 * self.num_out * self.dim
 
 
@@ -190,11 +190,11 @@ class AttentionSummarizer(Summarizer):
         return self.attention.out(merge_heads(summary))
 
     def flops_per_score(self) -> int:
-        """Return ``4 d^2 + 2 k d``, for key, value and scores."""
+        """Count the operations of a token's key, value and scores: ``4 d^2 + 2 k d``."""
         return 4 * self.dim * self.dim + 2 * self.num_out * self.dim
 
     def flops(self, num_tokens: int, hoisted: bool = False) -> int:
-        """Return the products of the tokens and of the maps of queries and result."""
+        """Count the operations of a summary: those of its tokens, and of the linear maps of queries and result."""
         maps = 3 if hoisted else 2  # of the queries, which the partial softmax needs too, and of the result
         return super().flops(num_tokens) + 2 * maps * self.num_out * self.dim * self.dim
 

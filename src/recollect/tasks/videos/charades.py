@@ -60,7 +60,7 @@ class Charades(VideoTask):
 
     @property
     def spec(self) -> TaskSpec:
-        """Frames, 157 activities."""
+        """Spec of frames with 157 activities."""
         return TaskSpec(num_classes=NUM_CLASSES, length=self.length)
 
     @property

@@ -59,7 +59,7 @@ class Thumos(VideoTask):
 
     @property
     def spec(self) -> TaskSpec:
-        """Features, 20 activities."""
+        """Spec of features with 20 activities."""
         return TaskSpec(input_dim=self.feature_dim, num_classes=len(CLASSES), length=self.length)
 
     @property

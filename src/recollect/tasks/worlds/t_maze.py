@@ -143,7 +143,7 @@ class TMaze(TensorWorld[TMazeState]):
         return Truth(event, torch.where(known, state.seen, -1), torch.where(known, state.seen + 1, -1), label)
 
     def render(self, row: int) -> np.ndarray:
-        """Draw at most ``VIEW`` cells of the maze from above: uint8 ``[y, x, 3]``; see t_maze_picture.py."""
+        """Draw at most ``VIEW`` cells of the maze from above: uint8 ``[y, x, 3]``."""
         state = self._present()
         x, action = int(state.x[row]), int(self.actions[row])
         turned = bool(self.over[row]) and x == self.config.length and action in (UP, DOWN)

@@ -105,7 +105,7 @@ class DemonstrationBatches:
         return position | {"generator": self.generator.get_state()}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Continue from the return value of :meth:`tensors`.
+        """Continue from the saved order and places of the episodes.
 
         Raises:
             ValueError: it was of another number of episodes.
@@ -169,7 +169,7 @@ class EpisodeBatches(DemonstrationBatches):
         return {**super().tensors(), "pool": self.pool}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Continue from the return value of :meth:`tensors`."""
+        """Continue from the saved order of the episodes."""
         super().load(tensors)
         self.pool = tensors["pool"]
 

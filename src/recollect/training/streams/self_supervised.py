@@ -68,5 +68,7 @@ class SelfSupervisedTrainer(StreamTrainer[SelfSupervisedConfig, SiT]):
 
 
 def weigh(losses: Tensor, log_variances: Tensor) -> Tensor:
-    """Return ``sum a exp(-s) L + s / 2`` of the losses of rotation, contrast and restoring, ``[3]`` each."""
+    """Weigh the losses of rotation, contrast and restoring, ``[3]``, by learned uncertainties: ``sum a exp(-s) L + s /
+    2``.
+    """
     return (losses.new_tensor(WEIGHTS) * (-log_variances).exp() * losses + log_variances / 2).sum()

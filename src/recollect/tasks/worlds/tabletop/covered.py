@@ -52,7 +52,7 @@ class CoveredObjectsConfig(TabletopConfig):
 
     @property
     def num_targets(self) -> int:
-        """One: the cup."""
+        """Targets of the auxiliary loss: one, the cup."""
         return 1
 
     @property

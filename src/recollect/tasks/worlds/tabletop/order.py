@@ -64,7 +64,7 @@ class OrderShownOnceConfig(TabletopConfig):
 
     @property
     def num_targets(self) -> int:
-        """One per button."""
+        """Targets of the auxiliary loss: one per button."""
         return self.num_buttons
 
     @property
