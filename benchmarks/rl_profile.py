@@ -57,7 +57,7 @@ class Clock:
 def profile(config: ImpalaConfig, steps: int) -> dict[str, float]:
     """Shares of the time of ``steps`` training steps, by part."""
     trainer, clock = config.build(), Clock()
-    collector = trainer.collectors[0]
+    collector = trainer.actors.collectors[0]
     optimizer, stream = type(config.optimizer), type(collector.stream)
     with (
         patch.object(collector.world, "step", clock.timed(collector.world.step, "world")),

@@ -259,7 +259,7 @@ def test_a_new_level_begins_at_the_border_of_two_rollouts_with_new_episodes_and_
         while made.curriculum.level < 2 and len(learned) < 60:
             numbers = made.step()
             assert numbers["level"] == made.curriculum.level
-            assert made.collectors[0].world.config == made.curriculum.task
+            assert made.actors.collectors[0].world.config == made.curriculum.task
     levels = [level for level, _, _ in learned]
     assert levels == sorted(levels) and set(levels) == {0, 1, 2}
     for (before, _, _), (level, is_first, state) in itertools.pairwise(learned):

@@ -331,7 +331,7 @@ def test_rows_of_the_metrics_say_which_phase_it_was(tmp_path):
 
 def test_without_a_teacher_nothing_is_asked_or_reported(tmp_path):
     trainer = impala(ImitationConfig()).build()
-    assert trainer.teacher is None and trainer.collectors[0].teacher is None
+    assert trainer.teacher is None and trainer.actors.collectors[0].teacher is None
     assert "imitation_loss" not in {**trainer.step()} and "imitation_loss" not in trainer.step_metrics
     assert not any(name.startswith("actor0.teacher") for name in trainer.save()[0])
     trainer.close()

@@ -28,6 +28,7 @@ from recollect.training import (
     VTraceConfig,
     fit,
 )
+from recollect.training.impala import actor_setup
 from recollect.training.impala import loss as impala_loss
 from recollect.training.impala import trainer as impala
 from recollect.training.impala.trainer import ImpalaTrainer
@@ -321,6 +322,7 @@ def test_an_actor_that_raises_is_named_in_the_learner():
 @pytest.mark.long
 def test_an_actor_that_hangs_is_named(monkeypatch):
     monkeypatch.setattr("recollect.training.impala.actors.PATIENCE", 0.1)
+    monkeypatch.setattr("recollect.training.impala.placement.PATIENCE", 0.1)
     made = trainer(CueConfig(fault="hang"), schedule=replace(OVERLAPPING, timeout=4.0))
     RELEASE.clear()
     try:
@@ -328,7 +330,7 @@ def test_an_actor_that_hangs_is_named(monkeypatch):
             run(made, 50)
     finally:
         RELEASE.set()
-        for thread in made.actors._threads:
+        for thread in made.actors.placement.threads:
             thread.join(5)
     assert made.save()[1]["updates"] > 0
 
@@ -342,8 +344,8 @@ def test_worlds_are_closed_when_a_later_actor_gets_none(monkeypatch):
         built.append(build_world(*args, **settings))
         return built[-1]
 
-    monkeypatch.setattr(impala, "build_world", build)
-    monkeypatch.setattr(impala, "close_world", lambda world, name: closed.append(world))
+    monkeypatch.setattr(actor_setup, "build_world", build)
+    monkeypatch.setattr(actor_setup, "close_world", lambda world, name: closed.append(world))
     with pytest.raises(WorldError, match="actor 1: no room"):
         ImpalaTrainer(config(schedule=ScheduleConfig(mode="asynchronous", actors=2)))
     assert closed == built

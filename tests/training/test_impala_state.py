@@ -60,7 +60,7 @@ def trainer(schedule, **settings):
         made.model.policy_head[-1].weight.copy_(torch.tensor([[1.0], [0.0]]))
         made.model.core.weight.zero_()
     made.weights.publish(made.model, 0)
-    for collector in made.collectors:
+    for collector in made.actors.collectors:
         made.weights.copy_to(collector.agent)
         collector.reload_weights()
     return made

@@ -42,7 +42,7 @@ def test_actors_normalise_as_the_learner_does():
     one = made()
     run(one, 3)
     delivery = one.actors.take()  # copies the newest weights and statistics
-    acting = one.collectors[0].agent
+    acting = one.actors.collectors[0].agent
     assert same(dict(acting.named_buffers()), dict(one.model.named_buffers()))
     one.actors.give_back(delivery)
 

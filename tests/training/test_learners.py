@@ -82,12 +82,12 @@ def test_rows_are_shared_without_overlap():
 def test_learners_have_worlds_of_their_own(two):
     trainer = RUN.build()
     trainer.close()
-    assert trainer.collectors[0].world.batch_size == 2
-    seeds = [trainer._seeds(actor, updates) for actor in range(3) for updates in (0, 1, 2)]
+    assert trainer.actors.collectors[0].world.batch_size == 2
+    seeds = [trainer.setup.seeds(actor, updates) for actor in range(3) for updates in (0, 1, 2)]
     with learners._presence(Learners()):
         alone = RUN.build()
         alone.close()
-        seeds += [alone._seeds(actor, updates) for actor in range(3) for updates in (0, 1, 2)]
+        seeds += [alone.setup.seeds(actor, updates) for actor in range(3) for updates in (0, 1, 2)]
     assert len(set(seeds)) == 18
 
 

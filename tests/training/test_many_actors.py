@@ -12,7 +12,9 @@ import pytest
 import torch
 from torch import nn
 
-from recollect.training.impala.actors import AsyncActors, Weights
+from recollect.training.impala import placement
+from recollect.training.impala.actors import AsyncActors
+from recollect.training.impala.placement import ThreadPlacement, Weights
 from recollect.training.impala.rollouts import Episodes
 
 ACTORS, BUFFERS, UPDATES = 1000, 16, 300
@@ -31,7 +33,7 @@ class FakeCollector:
 
     def __init__(self, actor):
         self.name, self.number, self.seen, self.world = f"actor {actor}", 0, [], NoWorld()
-        self.actor, self.agent = actor, nn.Linear(1, 1, bias=False)
+        self.actor, self.agent, self.snapshot = actor, nn.Linear(1, 1, bias=False), None
 
     def reload_weights(self):
         pass
@@ -48,12 +50,15 @@ class FakeCollector:
 
 
 @pytest.mark.long
-def test_a_thousand_actors_wait_for_a_slow_learner():
+def test_a_thousand_actors_wait_for_a_slow_learner(monkeypatch):
+    monkeypatch.setattr(placement, "save_snapshot", lambda snapshot: None)
     learner = nn.Linear(1, 1, bias=False)
     nn.init.zeros_(learner.weight)
     FakeCollector.made = []
     collectors = [FakeCollector(actor) for actor in range(ACTORS)]
-    actors = AsyncActors(collectors, Weights(learner), buffers=BUFFERS, timeout=60)
+    weights = Weights(learner)
+    played = ThreadPlacement(collectors, weights, BUFFERS)
+    actors = AsyncActors(played, ACTORS, queue_length=BUFFERS, timeout=60)
     seen, lags, waiting = Counter(), [], []
     try:
         for update in range(UPDATES):
@@ -65,9 +70,9 @@ def test_a_thousand_actors_wait_for_a_slow_learner():
             assert version == delivery.version, "the weights are those of the version that is reported"
             seen[actor, number] += 1
             lags.append(update - version)
-            waiting.append(actors._full.qsize())
+            waiting.append(actors.waiting)
             nn.init.constant_(learner.weight, update + 1)
-            actors.weights.publish(learner, update + 1)
+            weights.publish(learner, update + 1)
             actors.give_back(delivery)
         assert threading.active_count() >= ACTORS
     finally:

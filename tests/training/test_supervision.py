@@ -283,7 +283,7 @@ def test_a_run_that_is_stopped_while_it_is_annealed_resumes_bit_for_bit(tmp_path
 
 def test_without_costs_nothing_is_there_and_nothing_changes():
     made, plain = trainer(supervision=SupervisionConfig(until=0.1, share=0.2)), trainer(supervision=SupervisionConfig())
-    assert made.model.label_head is None and made.collectors[0].ground_truth is None
+    assert made.model.label_head is None and made.actors.collectors[0].ground_truth is None
     assert [made.step() for _ in range(2)][1]["loss"] == [plain.step() for _ in range(2)][1]["loss"]
     assert made.step_metrics == ImpalaTrainer.step_metrics
 

@@ -1,92 +1,57 @@
-"""Actors that play rollouts for a learner: in the learner's own thread in turn, or in threads of their own.
+"""Actors that play rollouts for a learner: in the learner's own thread in turn, or at the same time, elsewhere.
 
-    free  --index-->  actor: copy the newest weights, play a rollout into buffers[index]  --index-->  full
-     ^                                                                                                |
-     +-----------------  learner: learn from buffers[index], publish the weights  <-------------------+
+    free --ticket--> actor: take the newest weights, play a rollout --rollout--> waiting --> learner: learn, publish
+     ^                                                                                              |
+     +----------------------------------------------------------------------------------------------+
 
-The scheme is MonoBeast's (Küttler et al., 2019): rollouts are written into preallocated buffers, and the two queues
-hold their indices. With one buffer, actor and learner take turns with the numbers of the synchronous schedule; with
-more they overlap, and an actor plays with weights that are a few updates old. V-trace corrects for that, and the lag is
-reported.
+The scheme is MonoBeast's (Küttler et al., 2019): a fixed number of rollouts exists at once, being played, waiting or
+being learned from. With one, actor and learner take turns with the numbers of the synchronous schedule; with more they
+overlap, and an actor plays with weights that are a few updates old. V-trace corrects for that, and the lag is reported.
+Actors that are ahead wait, so that memory does not grow with their number.
 
-Actors are threads, not processes: torch releases the interpreter's lock inside its operations, where our worlds and
-models of many rows spend their time, and nothing has to be copied between processes or pickled. A world that holds the
-lock (one written in Python) gains little; it should use processes of its own, as Gymnasium's AsyncVectorEnv does.
+Where the actors run is a placement (``placement.py``). One that is lost is replaced; its rollouts that have not arrived
+are dropped, and asked for again from others.
 
 Sources: Küttler et al. (2019), TorchBeast; George (2021), Neural architecture impact on identifying temporally extended
 reinforcement learning tasks, section 2.4.
 """
 
 import math
-import queue
-import threading
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Sequence
 from time import monotonic
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
-
-from recollect.agents.contract import Agent
 from recollect.evaluation.world_guard import close_world
-from recollect.ops.copying import copy_each
-from recollect.runs.errors import WorldError
+from recollect.runs.errors import StepError, WorldError
 from recollect.runs.interrupts import time_limited
-from recollect.training.impala.rollouts import PATIENCE, Collector, Episodes, Rollout
+from recollect.training.impala.actor_setup import SavedActor, restore, save_snapshot
+from recollect.training.impala.placement import Delivery, Lost, Placement, Ready, Ticket, Weights
+from recollect.training.impala.rollouts import PATIENCE, Collector
+
+MOST_DEATHS = 10
+"""Times in a row that an actor may be lost without a rollout before the run stops."""
 
 
-class Weights:
-    """The learner's newest weights, with a version, for actors to copy.
+class ActorLostError(StepError):
+    """An actor is lost again and again."""
 
-    Args:
-        agent: the learner's.
-    """
-
-    def __init__(self, agent: Agent) -> None:
-        self._lock = threading.Lock()
-        self._tensors = [tensor.clone() for tensor in _tensors(agent)]
-        self.version = 0
-        """Updates of the learner that they come from."""
-
-    def publish(self, agent: Agent, version: int) -> None:
-        """Replace the weights by those of the learner."""
-        with self._lock, torch.no_grad():
-            copy_each(self._tensors, _tensors(agent))
-            self.version = version
-
-    def copy_to(self, agent: Agent) -> int:
-        """Copy the newest weights to an actor's agent; return their version."""
-        with self._lock, torch.no_grad():
-            copy_each(_tensors(agent), self._tensors)
-            return self.version
-
-
-class Delivery(NamedTuple):
-    """A rollout on its way to the learner."""
-
-    rollout: Rollout
-    """Its tensors are a buffer's, until it is given back."""
-    episodes: Episodes
-    """Statistics of it."""
-    version: int
-    """Version of the weights that it was played with."""
-    buffer: int
-    """Index of its buffer."""
+    remedy = "remove what ends it (too little memory, a world that ends its process), then resume"
 
 
 class Actors(ABC):
-    """Source of the learner's rollouts.
+    """Source of the learner's rollouts."""
 
-    Args:
-        collectors: one per actor.
-        weights: of the actors.
-    """
+    replaced = 0
+    """Actors that were lost and replaced."""
+    incarnations: list[int]
+    """Times that each actor was replaced, or continued from a checkpoint."""
 
-    def __init__(self, collectors: Sequence[Collector], weights: Weights) -> None:
-        self.collectors = collectors
-        self.weights = weights
-        self._versions = [-1] * len(collectors)
+    @property
+    @abstractmethod
+    def collectors(self) -> Sequence[Collector]:
+        """Collectors that live in the learner's process."""
 
     @abstractmethod
     def take(self) -> Delivery:
@@ -98,119 +63,231 @@ class Actors(ABC):
 
     @abstractmethod
     def give_back(self, delivery: Delivery) -> None:
-        """Release the buffer of a rollout that was learned from."""
+        """Release a rollout that was learned from."""
 
+    @abstractmethod
+    def restore(self, saved: Sequence[SavedActor | None], seeds: Sequence[int], incarnations: Sequence[int]) -> None:
+        """Let all actors continue where they were saved, before their first rollout.
+
+        Args:
+            saved: the actors; None begins new episodes.
+            seeds: of the worlds, where they are reset.
+            incarnations: of the actors, when they were saved.
+        """
+
+    @abstractmethod
     def close(self) -> None:
         """Close the worlds."""
-        for collector in self.collectors:
-            close_world(collector.world, collector.name)
 
-    def _play(self, actor: int, buffer: Rollout, index: int) -> Delivery:
-        """Play one rollout of one actor, with the newest weights."""
-        collector = self.collectors[actor]
-        if self._versions[actor] != self.weights.version:
-            self._versions[actor] = self.weights.copy_to(collector.agent)
-            collector.reload_weights()
-        return Delivery(*collector.collect(buffer), self._versions[actor], index)
+    def saved(self) -> list[SavedActor | None]:
+        """Return the actors of this process as they are now, before their first rollout; elsewhere None."""
+        return [save_snapshot(collector.snapshot) for collector in self.collectors]
 
 
 class SyncActors(Actors):
-    """The synchronous schedule: collect, learn, collect, learn, all in the learner's thread."""
+    """The synchronous schedule: collect, learn, collect, learn, all in the learner's thread.
 
-    def __init__(self, collectors: Sequence[Collector], weights: Weights) -> None:
-        super().__init__(collectors, weights)
-        self.buffer = collectors[0].buffer()
+    Args:
+        collector: that plays.
+        weights: of the actor.
+    """
+
+    def __init__(self, collector: Collector, weights: Weights) -> None:
+        self.collector, self.weights = collector, weights
+        self.buffer = collector.buffer()
+        self._version, self._number = -1, 0
+        self.incarnations = [0]
+
+    @property
+    def collectors(self) -> Sequence[Collector]:
+        """The only one."""
+        return [self.collector]
 
     def take(self) -> Delivery:
         """Play the next rollout."""
-        return self._play(0, self.buffer, 0)
+        collector = self.collector
+        if self._version != self.weights.version:
+            self._version = self.weights.copy_to(collector.agent)
+            collector.reload_weights()
+        rollout, episodes = collector.collect(self.buffer)
+        self._number += 1
+        ticket = Ticket(0, 0, self._number - 1)
+        return Delivery(ticket, rollout, episodes, self._version, save_snapshot(collector.snapshot))
 
     def give_back(self, delivery: Delivery) -> None:
         """Do nothing: the only buffer is filled by the next call of :meth:`take`."""
 
-
-class AsyncActors(Actors):
-    """The asynchronous schedule: actor threads play while the learner learns.
-
-    Args:
-        collectors: one per actor.
-        weights: of the actors.
-        buffers: rollouts that exist at once: being played, waiting or being learned from.
-        timeout: seconds that a rollout may take.
-    """
-
-    def __init__(self, collectors: Sequence[Collector], weights: Weights, *, buffers: int, timeout: float) -> None:
-        super().__init__(collectors, weights)
-        self.timeout = timeout
-        self.buffers = [collectors[0].buffer() for _ in range(buffers)]
-        self._free: queue.SimpleQueue[int | None] = queue.SimpleQueue()
-        self._full: queue.SimpleQueue[Delivery | BaseException] = queue.SimpleQueue()
-        for index in range(buffers):
-            self._free.put(index)
-        self._since: list[float | None] = [None] * len(collectors)  # start of each actor's rollout in progress
-        self._stopping = threading.Event()
-        self._threads: list[threading.Thread] = []
-
-    def take(self) -> Delivery:
-        """Return the next finished rollout; the first call starts the actors."""
-        if not self._threads:
-            for actor, collector in enumerate(self.collectors):
-                thread = threading.Thread(target=self._run, args=(actor,), name=collector.name, daemon=True)
-                self._threads.append(thread)
-                thread.start()
-        self._check_hanging()
-        while True:
-            try:
-                with time_limited(math.inf, PATIENCE):
-                    delivery = self._full.get(timeout=min(1.0, self.timeout))
-            except queue.Empty:
-                self._check_hanging()
-                continue
-            if isinstance(delivery, BaseException):
-                raise delivery
-            return delivery
-
-    def give_back(self, delivery: Delivery) -> None:
-        """Let an actor write to its buffer."""
-        self._free.put(delivery.buffer)
+    def restore(self, saved: Sequence[SavedActor | None], seeds: Sequence[int], incarnations: Sequence[int]) -> None:
+        """Continue with the collector."""
+        restore(self.collector, saved[0], seeds[0])
 
     def close(self) -> None:
-        """Stop the actors after their present rollout, and close the worlds of those that stopped."""
-        self._stopping.set()
-        for _ in self._threads:
-            self._free.put(None)
-        end = monotonic() + PATIENCE
-        for thread in self._threads:
-            thread.join(max(end - monotonic(), 0.0))
-        for actor, collector in enumerate(self.collectors):
-            if not (self._threads and self._threads[actor].is_alive()):
-                close_world(collector.world, collector.name)
+        """Close the world."""
+        close_world(self.collector.world, self.collector.name)
 
-    def _run(self, actor: int) -> None:
-        try:
-            while True:
-                index = self._free.get()
-                if index is None or self._stopping.is_set():
-                    return
-                self._since[actor] = monotonic()
-                delivery = self._play(actor, self.buffers[index], index)
-                self._since[actor] = None
-                self._full.put(delivery)
-        except BaseException as error:  # raised again in the learner's thread
-            self._since[actor] = None
-            self._full.put(error)
+
+class Asked(NamedTuple):
+    """What an actor was asked for and has not answered."""
+
+    numbers: list[int]
+    """Of the rollouts, oldest first."""
+    since: float
+    """Time of the oldest request, or of the newest answer if that was later."""
+
+
+class AsyncActors(Actors):
+    """The asynchronous schedule: actors play while the learner learns.
+
+    Args:
+        placement: where they run.
+        actors: how many.
+        queue_length: rollouts that exist at once: being played, waiting or being learned from.
+        timeout: seconds that a rollout may take.
+        save_every: rollouts of an actor between those with which it is saved.
+    """
+
+    def __init__(
+        self, placement: Placement, actors: int, *, queue_length: int, timeout: float, save_every: int = 1
+    ) -> None:
+        self.placement, self.timeout, self.save_every = placement, timeout, save_every
+        self.incarnations = [0] * actors
+        self._most = math.ceil(queue_length / actors)  # rollouts that one actor is asked for at a time
+        self._unused = queue_length
+        self._numbers = [0] * actors  # of the next rollout of this incarnation
+        self._asked = [Asked([], 0.0) for _ in range(actors)]
+        self._deaths = [0] * actors  # since the newest rollout
+        self._starting = set(range(actors))
+        self._heard = monotonic()  # time of the newest sign of life of any actor
+        self._turns = deque(range(actors))  # actors, the one that was asked last at the end
+        self._waiting: deque[Delivery] = deque()
+        for actor in range(actors):
+            placement.start(actor, 0)
+
+    @property
+    def collectors(self) -> Sequence[Collector]:
+        """Those of threads."""
+        return self.placement.collectors
+
+    @property
+    def waiting(self) -> int:
+        """Rollouts that arrived and wait to be learned from."""
+        return len(self._waiting)
+
+    def wait_until_started(self) -> list[int]:
+        """Wait until every actor can play, but no longer than ``timeout``; return the actors that cannot play yet.
+
+        Raises:
+            StepError: a world cannot be made, or an actor is lost again and again.
+        """
+        end = monotonic() + self.timeout
+        with time_limited(math.inf, patience=0.0):
+            while self._starting and monotonic() < end:
+                self._handle(self.placement.receive(min(1.0, self.timeout)))
+        return sorted(self._starting)
+
+    def take(self) -> Delivery:
+        """Return the next finished rollout."""
+        self._receive_all()
+        self._check_hanging()
+        self._ask()
+        with time_limited(math.inf, PATIENCE):
+            while not self._waiting:
+                event = self.placement.receive(min(1.0, self.timeout))
+                self._handle(event)
+                if event is None:
+                    self._check_hanging()
+                else:
+                    self._ask()
+        return self._waiting.popleft()
+
+    def give_back(self, delivery: Delivery) -> None:
+        """Let an actor play in its place."""
+        self.placement.release(delivery.ticket)
+        self._unused += 1
+        self._ask()
+
+    def restore(self, saved: Sequence[SavedActor | None], seeds: Sequence[int], incarnations: Sequence[int]) -> None:
+        """Let the placement continue with every actor, as its next incarnation."""
+        self._receive_all()
+        self.incarnations = [incarnation + 1 for incarnation in incarnations]
+        self.placement.restore(saved, seeds, self.incarnations)
+
+    def saved(self) -> list[SavedActor | None]:
+        """Return the actors of this process; those elsewhere are not known before their first rollouts."""
+        return super().saved() or [None] * len(self.incarnations)
+
+    def close(self) -> None:
+        """Close the placement."""
+        self.placement.close()
+
+    def _ask(self) -> None:
+        """Ask for as many rollouts as may exist, first those actors that have the fewest to play."""
+        while self._unused:
+            able = [actor for actor in self._turns if len(self._asked[actor].numbers) < self._most]
+            able = [actor for actor in able if actor not in self._starting]
+            if not able:
+                return
+            actor = min(able, key=lambda actor: len(self._asked[actor].numbers))
+            self._turns.remove(actor)
+            self._turns.append(actor)
+            number = self._numbers[actor]
+            self._numbers[actor] += 1
+            self._unused -= 1
+            asked = self._asked[actor]
+            self._asked[actor] = Asked([*asked.numbers, number], asked.since if asked.numbers else monotonic())
+            save = (number + 1) % self.save_every == 0
+            self.placement.play(Ticket(actor, self.incarnations[actor], number), save=save)
+
+    def _receive_all(self) -> None:
+        """Take notice of everything that has arrived."""
+        while (event := self.placement.receive(0.0)) is not None:
+            self._handle(event)
+
+    def _handle(self, event: Delivery | Ready | Lost | None) -> None:
+        if isinstance(event, Delivery | Ready):
+            self._heard = monotonic()
+        if isinstance(event, Delivery):
+            self._arrived(event)
+        elif isinstance(event, Ready):
+            if event.incarnation == self.incarnations[event.actor]:
+                self._starting.discard(event.actor)
+        elif isinstance(event, Lost) and event.incarnation == self.incarnations[event.actor]:
+            self._replace(event)
+
+    def _arrived(self, delivery: Delivery) -> None:
+        actor, incarnation, number = delivery.ticket
+        asked = self._asked[actor]
+        if incarnation != self.incarnations[actor] or number not in asked.numbers:
+            self.placement.release(delivery.ticket)  # of an actor that was replaced: its place was given to another
+            return
+        self._asked[actor] = Asked([other for other in asked.numbers if other != number], monotonic())
+        self._deaths[actor] = 0
+        self._waiting.append(delivery)
+
+    def _replace(self, lost: Lost) -> None:
+        """Start the next incarnation of an actor, and ask others for what it did not play."""
+        actor = lost.actor
+        self._unused += len(self._asked[actor].numbers)
+        self._asked[actor] = Asked([], 0.0)
+        self.placement.stop(actor)
+        self._deaths[actor] += 1
+        self.replaced += 1
+        if self._deaths[actor] > MOST_DEATHS:
+            raise ActorLostError(f"actor {actor} was lost {self._deaths[actor]} times in a row: {lost.reason}")
+        self.incarnations[actor] += 1
+        self._numbers[actor] = 0
+        self._starting.add(actor)
+        self.placement.start(actor, self.incarnations[actor])
 
     def _check_hanging(self) -> None:
         now = monotonic()
-        waits = {actor: now - since for actor, since in enumerate(self._since) if since is not None}
+        if len(self._starting) == len(self._asked) and now - self._heard > self.timeout:
+            raise ActorLostError(f"none of the {len(self._asked)} actors has started for {now - self._heard:.0f} s")
+        waits = {actor: now - asked.since for actor, asked in enumerate(self._asked) if asked.numbers}
         hanging = [actor for actor, wait in waits.items() if wait > self.timeout]
         if hanging:
-            at = (f"{self.collectors[a].name} ({len(self.collectors[a].seen) - 1} steps into it)" for a in hanging)
+            names = ", ".join(self.placement.describe(actor) for actor in hanging)
             raise WorldError(
-                f"no rollout for {max(waits.values()):.0f} s from {', '.join(at)}: its world hangs, or takes longer "
-                f"than timeout={self.timeout:g},"
+                f"no rollout for {max(waits.values()):.0f} s from {names}: its world hangs, or takes longer than "
+                f"timeout={self.timeout:g},"
             )
-
-
-def _tensors(agent: Agent) -> list[Tensor]:
-    return [tensor.detach() for tensor in (*agent.parameters(), *agent.buffers())]

@@ -13,10 +13,8 @@ architectures; Lampinen et al. (2021), Towards mental time travel, appendix A; G
 on identifying temporally extended reinforcement learning tasks, section 2.4.
 """
 
-import copy
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from time import perf_counter
 from types import MappingProxyType
 from typing import Any
@@ -27,10 +25,7 @@ from torch import Tensor
 
 from recollect.agents.actor_critic import ActorCritic
 from recollect.evaluation.agents import METRICS
-from recollect.evaluation.world_guard import build_world, close_world
 from recollect.learners import present
-from recollect.runs.errors import WorldError
-from recollect.runs.interrupts import TimeLimitExceeded, time_limited
 from recollect.state import detach
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training.config import evaluation_seed
@@ -38,12 +33,14 @@ from recollect.training.curriculum import Curriculum, require_same_spec
 from recollect.training.devices import choose_device
 from recollect.training.imitation.loss import imitation_loss
 from recollect.training.imitation.teachers import Teacher, make_teacher
-from recollect.training.impala.actors import Actors, AsyncActors, SyncActors, Weights
+from recollect.training.impala.actor_setup import ActorSetup, SavedActor
+from recollect.training.impala.actors import Actors, AsyncActors, SyncActors
 from recollect.training.impala.config import ImpalaConfig
-from recollect.training.impala.ground_truth import GroundTruthRecorder, rebase_to_unroll_start, subsample
+from recollect.training.impala.ground_truth import rebase_to_unroll_start, subsample
 from recollect.training.impala.loss import REPORTED, impala_loss
-from recollect.training.impala.rollouts import MEANS, ActorSnapshot, Collector, Rollout
-from recollect.training.impala.supervision import TrainingAids, require_targets
+from recollect.training.impala.placement import Delivery, ThreadPlacement, Weights
+from recollect.training.impala.rollouts import MEANS, Rollout
+from recollect.training.impala.supervision import TrainingAids
 from recollect.training.optimizers import Undo, begin_step, load_optimizer, optimizer_tensors, take_step
 from recollect.training.trainer import Trainer, below
 
@@ -54,9 +51,9 @@ TEACHER_METRICS = ("imitation_loss", "agreement", "teacher_rows")
 class ImpalaTrainer(Trainer):
     """One step learns from one rollout of ``batch_size`` rows and ``unroll`` steps.
 
-    A synchronous run resumes exactly. An asynchronous one continues where each actor's newest rollout ended: memories
-    and worlds continue, rollouts that waited in the queue are lost. Several learners have worlds of their own, each
-    with its share of the rows.
+    A synchronous run resumes exactly. An asynchronous one continues where each actor's newest rollout that was learned
+    from ended: memories and worlds continue, rollouts that waited are played anew. Several learners have worlds of
+    their own, each with its share of the rows.
     """
 
     shares_rows = True
@@ -91,21 +88,12 @@ class ImpalaTrainer(Trainer):
         self.teacher = self._teacher()
         if self.teacher is not None:
             self.step_metrics += tuple(name for name in TEACHER_METRICS if name not in self.step_metrics)
-        self.collectors: list[Collector] = []
-        try:
-            for actor in range(config.schedule.actors):
-                with self._creation_limit(f"actor {actor}"):
-                    self.collectors.append(self._collector(actor))
-            require_targets(config.loss.supervision, self.collectors[0].world, self.model.core)
-            if self.teacher is not None:
-                self.teacher.require(self.collectors[0].world)
-        except BaseException:
-            for collector in self.collectors:
-                close_world(collector.world, collector.name)
-            raise
+        self.setup = ActorSetup(config, self.batch_size, self.device, self.learners.rank)
         self.actors = self._actors()
-        self.snapshots = self._snapshots()
-        """State of the actors after the newest step, to be saved."""
+        self.saved: list[SavedActor | None] = self.actors.saved()
+        """Every actor after the newest of its rollouts that was learned from and came with its state."""
+        self.behind = [0] * len(self.saved)
+        """Rollouts of each actor that were learned from after that."""
         self._seconds = 0.0
         self._pace = deque([(0.0, 0)], maxlen=50)  # (seconds, environment steps) after recent steps
 
@@ -125,7 +113,7 @@ class ImpalaTrainer(Trainer):
         if self.curriculum is not None and self.curriculum.passed:
             self._enter(self.curriculum.level + 1)
             self.curriculum.advance()
-            self.snapshots = self._snapshots()  # a step that fails now is saved with the world of its level
+            self.saved = self.actors.saved()  # a step that fails now is saved with the world of its level
         if self.teacher is not None:
             self.teacher.acting = self.config.loss.imitation.rows(self.updates, self.batch_size)
         with self.learners.together():
@@ -139,7 +127,7 @@ class ImpalaTrainer(Trainer):
         episodes = delivery.episodes.add_learners()
         self.environment_steps += episodes.steps
         self.weights.publish(self.model, self.updates)
-        self.snapshots = self._snapshots()
+        self._keep(delivery)
         self.actors.give_back(delivery)
         self._seconds += perf_counter() - began
         self._pace.append((self._seconds, self.environment_steps))
@@ -166,9 +154,9 @@ class ImpalaTrainer(Trainer):
         """Return optimiser, generators, and the state of every actor: memory, world and last step."""
         tensors = optimizer_tensors(self.optimizer)
         tensors["generator"] = self.generator.get_state()
-        worlds = [None if snapshot.world is None else snapshot.world[1] for snapshot in self.snapshots]
+        worlds = [None if saved is None else saved.world for saved in self.saved]
         data = {"updates": self.updates, "environment_steps": self.environment_steps, "worlds": worlds}
-        states = [snapshot.tensors() for snapshot in self.snapshots]
+        states = [{} if saved is None else saved.tensors for saved in self.saved]
         for rank, (each, generator, saved) in enumerate(self.learners.gather((states, tensors["generator"], worlds))):
             if rank:
                 tensors[f"{_learner(rank)}generator"] = generator
@@ -194,20 +182,22 @@ class ImpalaTrainer(Trainer):
         worlds = self._saved_worlds(data)
         if worlds is not None:
             self.generator.set_state(tensors[f"{own}generator"])
-        for actor, collector in enumerate(self.collectors):
-            seed, _ = self._seeds(actor, self.updates)
-            if worlds is None:
-                collector.begin(seed)
-            else:
-                collector.load(below(f"{own}actor{actor}.", tensors), worlds[actor], seed)
+        seeds = [self.setup.seeds(actor, self.updates)[0] for actor in range(len(self.saved))]
+        self.saved = [None for _ in seeds]
+        if worlds is not None:
+            states = (below(f"{own}actor{actor}.", tensors) for actor in range(len(seeds)))
+            pairs = zip(states, worlds, strict=True)
+            self.saved = [SavedActor(state, world) if state else None for state, world in pairs]
+        self.actors.restore(self.saved, seeds, [0] * len(seeds))
         if worlds is None:
             self.notice = "its actors begin new episodes with new memories: each has another number of rows now"
         elif None in worlds:
-            kind = type(self.collectors[0].world).__name__
+            collectors = self.actors.collectors
+            kind = type(collectors[0].world if collectors else self.config.world).__name__
             self.notice = f"{kind} cannot be saved in the middle of an episode: new episodes began on resume"
         if self.teacher is not None and self.teacher.identity != data["teacher"]:
             self.notice = f"the teacher is now {self.teacher.identity}, and was {data['teacher']}: other numbers follow"
-        self.snapshots = self._snapshots()
+        self.saved = [now or before for now, before in zip(self.actors.saved(), self.saved, strict=True)]
 
     def _saved_worlds(self, data: Mapping[str, Any]) -> list[Any] | None:
         """Return the data of this learner's worlds; None if they were made for another number of learners."""
@@ -307,18 +297,6 @@ class ImpalaTrainer(Trainer):
             return None
         return make_teacher(config.loss.imitation.teacher, config.world.spec, self.batch_size, self.device)
 
-    def _collector(self, actor: int) -> Collector:
-        config = self.config
-        world_seed, action_seed = self._seeds(actor)
-        task = config.world if self.curriculum is None else self.curriculum.task
-        world = build_world(task, self.batch_size, f"actor {actor}", seed=world_seed, device=self.device)
-        acting = copy.deepcopy(self.model).eval().requires_grad_(False)
-        generator = torch.Generator(self.device).manual_seed(action_seed)
-        how: dict[str, Any] = {"bfloat16": config.bfloat16, "timeout": config.schedule.timeout, "teacher": self.teacher}
-        if config.loss.supervision.on:
-            how["ground_truth"] = GroundTruthRecorder()
-        return Collector(acting, world, config.unroll, generator, f"actor {actor}", **how)
-
     def _curriculum(self) -> Curriculum[WorldConfig] | None:
         config = self.config.schedule.curriculum
         levels = config.levels(self.config.world)
@@ -331,37 +309,23 @@ class ImpalaTrainer(Trainer):
     def _enter(self, level: int) -> None:
         """Play at another level from now on, in new episodes."""
         assert self.curriculum is not None
-        (collector,) = self.collectors
-        seed, _ = self._seeds(0, level, 1)
-        old, task = collector.world, self.curriculum.levels[level]
-        with self._creation_limit(collector.name):
-            collector.enter(build_world(task, self.batch_size, collector.name, seed=seed, device=self.device))
-        close_world(old, collector.name)
-
-    @contextmanager
-    def _creation_limit(self, name: str) -> Iterator[None]:
-        """Limit the time of making and resetting a world to ``schedule.timeout``; name the actor in the error."""
-        seconds = self.config.schedule.timeout
-        try:
-            with time_limited(seconds, patience=0.0):
-                yield
-        except TimeLimitExceeded:
-            raise WorldError(f"{name}: its world is not made and reset after {seconds:g} s") from None
+        (collector,) = self.actors.collectors
+        self.setup.enter(collector, self.curriculum.levels[level], level)
 
     def _actors(self) -> Actors:
         schedule = self.config.schedule
+        task = None if self.curriculum is None else self.curriculum.task
+        collectors = self.setup.make_all(schedule.actors, self.model, task=task, teacher=self.teacher)
         if schedule.mode == "synchronous":
-            return SyncActors(self.collectors, self.weights)
-        return AsyncActors(self.collectors, self.weights, buffers=schedule.queue_length, timeout=schedule.timeout)
+            return SyncActors(collectors[0], self.weights)
+        placement = ThreadPlacement(collectors, self.weights, schedule.queue_length)
+        return AsyncActors(placement, schedule.actors, queue_length=schedule.queue_length, timeout=schedule.timeout)
 
-    def _snapshots(self) -> list[ActorSnapshot]:
-        return [collector.snapshot for collector in self.collectors]
-
-    def _seeds(self, *key: int) -> tuple[int, int]:
-        """Return the seeds of a world and of actions; they differ between keys and learners."""
-        several = (*key, *[0] * (3 - len(key)), self.learners.rank) if self.learners.rank else key
-        world, action = np.random.SeedSequence([self.config.fit.seed % 2**32, *several]).generate_state(2).tolist()
-        return world, action
+    def _keep(self, delivery: Delivery) -> None:
+        """Keep the actor of a rollout that was learned from, to be saved."""
+        actor = delivery.ticket.actor
+        self.behind[actor] = 0 if delivery.saved is not None else self.behind[actor] + 1
+        self.saved[actor] = delivery.saved or self.saved[actor]
 
 
 def _learner(rank: int) -> str:
