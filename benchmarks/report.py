@@ -11,6 +11,8 @@ from functools import partial
 
 import source_tree  # noqa: F401
 from recollect.files import replace_between, write_atomically
+from report_engines import cost_table as engine_costs
+from report_engines import learning_table
 from report_figures import figure_babyai, figure_listops, figure_streams
 from report_learned import (
     all_attention_table,
@@ -81,6 +83,10 @@ BLOCKS: dict[str, dict[str, Callable[[], str]]] = {
     },
     "docs/video.md": {"rows": video_table, "flops": flops_that_differ},
     "docs/deploy.md": {"live": live_table, "exported": export_table},
+    "docs/engines.md": {
+        "learning": learning_table,
+        **{engine: partial(engine_costs, engine) for engine in ("torchrl", "sb3", "rllib")},
+    },
     "docs/robots.md": {"learned": robot_table, "rates": rate_table},
     "docs/attention-agents.md": {
         "sizes": size_table,
