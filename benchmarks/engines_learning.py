@@ -4,8 +4,8 @@
 
 A run ends when the mean score of the last 100 episodes reaches the goal, or at the budget of environment steps. Engines
 share the settings below; what an engine adds of its own is in its function. ``ours`` is IMPALA with the default
-settings of ``recollect train``. Needs the environments of ``make test-engines``. Results: ``results/engines-learning.json``, in
-which a run replaces one of the same engine, world, memory and seed.
+settings of ``recollect train``. Needs the environments of ``make test-engines``. Results are in
+``results/engines-learning.json``, where a run replaces one of the same engine, world, memory and seed.
 """
 
 import argparse
@@ -22,16 +22,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-sys.path.insert(0, str(Path(__file__).parent.parent))  # for examples/ppo.py
-
 import gymnasium
 import numpy as np
 import torch
-from examples import ppo
 
-import recollect.gymnasium_ids
 import source_tree  # noqa: F401
-from recollect import LSTMConfig
+from recollect import LSTMConfig, gymnasium_ids
 from recollect.benchmark.machine import describe
 from recollect.recipes.gymnasium import gymnasium_run
 from recollect.tasks import GymnasiumConfig
@@ -69,7 +65,7 @@ class Hidden(gymnasium.ObservationWrapper):
 
 def make_maze() -> gymnasium.Env:
     """Make the T-maze of length 20."""
-    recollect.gymnasium_ids.register()
+    gymnasium_ids.register()
     return gymnasium.make("recollect/TMaze-v0", length=20)
 
 
@@ -163,6 +159,9 @@ def learn_ours(scores: Scores, seed: int, own: bool) -> None:
 def learn_one_file(scores: Scores, seed: int, own: bool) -> None:
     """``examples/ppo.py``."""
     del own
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from examples import ppo
+
     mode = gymnasium.vector.AutoresetMode.NEXT_STEP
     make = lambda: Stopping(scores.world.make(), scores)  # noqa: E731
     ppo.make = lambda *_: gymnasium.vector.SyncVectorEnv([make] * ROWS, autoreset_mode=mode)
