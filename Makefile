@@ -41,13 +41,14 @@ unit-all: .venv/installed-dev
 # Each engine's adapter, in environments of their own, because the pins of RLlib and TorchRL exclude each other.
 ENGINES := .venv-engines .venv-rllib
 test-engines: $(ENGINES:%=%/installed)
-	for folder in $(ENGINES); do OMP_NUM_THREADS=1 $$folder/bin/python -m pytest -n 0 -q -m long tests/adapters || exit 1; done
+	for folder in $(ENGINES); do OMP_NUM_THREADS=1 $$folder/bin/python -m pytest -n 0 -q -m long tests/adapters tests/serving/test_ray_serve.py || exit 1; done
 
 .venv-%/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(@D)
 	grep "^torch==" constraints.txt > $(@D)/torch.txt
 	$(@D)/bin/python -m pip install --quiet -c $(@D)/torch.txt torch
-	$(@D)/bin/python -m pip install --quiet -c $(@D)/torch.txt -e ".[$(if $(filter .venv-rllib,$(@D)),rllib,torchrl$(comma)sb3)]" pytest pytest-xdist
+	$(@D)/bin/python -m pip install --quiet -c $(@D)/torch.txt -e ".[$(if $(filter .venv-rllib,$(@D)),rllib$(comma)serve,torchrl$(comma)sb3)]" \
+		$(if $(filter .venv-rllib,$(@D)),"ray[serve]") pytest pytest-xdist
 	@touch $@
 
 tables: .venv/installed-dev

@@ -24,13 +24,17 @@ class Client:
     """A connection to a server, of one thread. One that was closed is opened again; no request is sent twice."""
 
     def __init__(self, address: str, token: str, timeout: float = 30.0) -> None:
-        self._connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=timeout)
+        parts = urlsplit(address)
+        self._connection = http.client.HTTPConnection(parts.netloc, timeout=timeout)
+        self._prefix = parts.path.rstrip("/")  # of a server behind a proxy, http://host/robots
         self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """Send one request, and return its JSON data (the text, for metrics)."""
         try:
-            self._connection.request(method, path, None if body is None else json.dumps(body), self._headers)
+            self._connection.request(
+                method, self._prefix + path, None if body is None else json.dumps(body), self._headers
+            )
             response = self._connection.getresponse()
             text = response.read().decode()
         except (OSError, http.client.HTTPException):
