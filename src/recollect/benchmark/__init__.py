@@ -1,11 +1,17 @@
-"""Benchmarks of cores (speed, bytes, FLOPs, the machine's peak), kernels, chunks on long rows, and exported steps.
+"""Benchmarks of cores (speed, bytes, FLOPs, roofline), kernels, chunks on long rows, and exported steps.
 
 Importing this package does not import torch: the functions that need it are imported when they are first used.
 """
 
 from typing import TYPE_CHECKING
 
-from recollect.benchmark.config import ChunksBenchmark, CoresBenchmark, ExportBenchmark, OpsBenchmark
+from recollect.benchmark.config import (
+    ChunksBenchmark,
+    CoresBenchmark,
+    ExportBenchmark,
+    OpsBenchmark,
+    RooflineBenchmark,
+)
 from recollect.lazy import attach
 
 if TYPE_CHECKING:
@@ -17,6 +23,8 @@ if TYPE_CHECKING:
     from recollect.benchmark.ops import render_ops as render_ops
     from recollect.benchmark.ops import run_ops as run_ops
     from recollect.benchmark.results import Results as Results
+    from recollect.benchmark.roofline import render_roofline as render_roofline
+    from recollect.benchmark.roofline import run_roofline as run_roofline
     from recollect.benchmark.table import render as render
 
 BENCHMARKS: dict[str, tuple[type, str, str]] = {
@@ -24,6 +32,7 @@ BENCHMARKS: dict[str, tuple[type, str, str]] = {
     "ops": (OpsBenchmark, "run_ops", "render_ops"),
     "chunks": (ChunksBenchmark, "run_chunks", "render_chunks"),
     "export": (ExportBenchmark, "run_export", "render_export"),
+    "roofline": (RooflineBenchmark, "run_roofline", "render_roofline"),
 }
 """Benchmarks of ``recollect benchmark``: settings, and the functions of this package that measure and make a table."""
 
@@ -35,9 +44,11 @@ __getattr__ = attach(
         "render_chunks": "chunks",
         "render_export": "export",
         "render_ops": "ops",
+        "render_roofline": "roofline",
         "run": "cores",
         "run_chunks": "chunks",
         "run_export": "export",
         "run_ops": "ops",
+        "run_roofline": "roofline",
     },
 )

@@ -153,6 +153,30 @@ class ExportBenchmark:
         require(self.seconds >= 0, "seconds", self.seconds, "give a time, or 0 for single calls")
 
 
+@dataclass(frozen=True, kw_only=True)
+class RooflineBenchmark:
+    """Time of training and of a step of every core beside the least time that its arithmetic and its bytes take."""
+
+    cores: tuple[str, ...] = ()
+    """Cores to measure, also package.module:Config; all of this library when empty."""
+    batch: int = 8
+    """Rows of a training call; a step has one row."""
+    steps: int = 64
+    """Steps of a training call, from a full memory."""
+    repeats: int = 5
+    """Rounds of every timing; the best counts."""
+    quick: bool = False
+    """Test run at width 16. Its speeds mean nothing."""
+    output: str = "benchmarks/results"
+    """Folder for the CSV and JSON files; empty saves nothing."""
+
+    def __post_init__(self) -> None:
+        for name in self.cores:
+            require_name("cores", name, CORES)
+        _require_at_least(self, 1, "batch", "steps")
+        _require_at_least(self, 2, "repeats")
+
+
 def _require_at_least(config: object, least: int, *fields: str) -> None:
     for field in fields:
         require(getattr(config, field) >= least, field, getattr(config, field), f"use at least {least}")

@@ -6,7 +6,7 @@ Functions that are compared are timed in turns, A B A B, so that a drift of the 
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,6 +88,28 @@ def processor_seconds(call: Callable[[], object], repeats: int) -> float:
         call()
         found.append(time.process_time() - started)
     return statistics.median(found)
+
+
+def least_processor_seconds(calls: Sequence[Callable[[], object]], repeats: int, *, min_seconds: float) -> float:
+    """Return the least processor time of one of several ways to do the same, in seconds; each is called once before.
+
+    Args:
+        calls: ways to do it.
+        repeats: rounds, in which they take turns.
+        min_seconds: processor time of each in a round; a clock cannot tell short calls.
+    """
+    numbers, best = [], float("inf")
+    for call in calls:
+        started = time.process_time()
+        call()
+        numbers.append(max(1, round(min_seconds / max(time.process_time() - started, 1e-6))))
+    for _ in range(repeats):
+        for call, number in zip(calls, numbers, strict=True):
+            started = time.process_time()
+            for _ in range(number):
+                call()
+            best = min(best, (time.process_time() - started) / number)
+    return best
 
 
 def ratio(slow: Timing, fast: Timing) -> tuple[float, float, float]:
