@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from recollect.cores import CORES
+from recollect.cores.linear import stack
 from recollect.cores.linear.mlstm import stabilizers
 from recollect.state import leaves, map_state, named_leaves
 
@@ -27,6 +28,21 @@ def test_long_calls_with_resets_equal_single_steps(key):
     torch.testing.assert_close(torch.stack(steps, 1), outputs)
     for (name, leaf), own in zip(named_leaves(state), leaves(stream.state), strict=True):
         torch.testing.assert_close(own, leaf, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_blocks_of_a_long_call_change_neither_values_nor_gradients(key, monkeypatch):
+    torch.manual_seed(0)
+    core = CORES[key](dim=8, num_layers=2).build(8).double()
+    x, first = torch.randn(2, 50, 8, dtype=torch.float64), torch.rand(2, 50) < 0.1
+    found = []
+    for block in (50, 16):
+        monkeypatch.setattr(stack, "BLOCK", block)
+        outputs, state = core(x, core.initial_state(2), first)
+        results = [outputs, *leaves(state)]
+        total = sum((result.sin() * (1 + place)).sum() for place, result in enumerate(results))
+        found.append([*results, *torch.autograd.grad(total, [*core.parameters()])])
+    torch.testing.assert_close(*found)
 
 
 @pytest.mark.parametrize("key", KEYS)

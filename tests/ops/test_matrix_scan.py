@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from recollect.ops.diagonal_scan import diagonal_scan, plain_diagonal_scan
 from recollect.ops.matrix_scan import delta_rule, linear_attention, plain_delta_rule, plain_linear_attention
-from recollect.ops.short_convolution import short_convolution
+from recollect.ops.short_convolution import plain_short_convolution, short_convolution
 
 STEPS, RESET = 90, 40  # the reset is inside the second chunk of 32 and of 16
 
@@ -82,3 +82,21 @@ def test_strong_and_weak_decays_keep_the_precision_of_float32(strength):
         want, _ = plain(*(tensor.double() for tensor in given), first)
         got, _ = scan(*given, first)
         torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5 * want.abs().max().item())
+
+
+@pytest.mark.parametrize("resets", [False, True])
+def test_short_convolution_equals_its_twin_in_values_and_two_derivatives(resets):
+    torch.manual_seed(0)
+    x, weight, bias, memory = (torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+                               for shape in ((2, 9, 3), (3, 4), (3,), (2, 3, 3)))  # fmt: skip
+    first = torch.zeros(2, 9, dtype=torch.bool)
+    first[0, 4] = first[1, 0] = resets
+    found = []
+    for form in (short_convolution, plain_short_convolution):
+        outputs, kept = form(x, weight, bias, memory, first)
+        grads = torch.autograd.grad(
+            (outputs.sin().sum() + kept.cos().sum()), (x, weight, bias, memory), create_graph=True
+        )
+        again = torch.autograd.grad(sum(grad.square().sum() for grad in grads), (x, weight, memory))
+        found.append((outputs, kept, *grads, *again))
+    torch.testing.assert_close(*found)

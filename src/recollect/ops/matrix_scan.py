@@ -28,7 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from recollect.ops.torch_internals import is_traced
+from recollect.ops.torch_internals import is_traced, learns_on_cpu
 
 CHUNK = 32
 """Most steps of a chunk with one decay for a head."""
@@ -76,8 +76,9 @@ def linear_attention(
         shrink = _exp(decay[..., -1], kept, wide)[..., None, None]
         before, last = _carry_decayed(shrink, written, kept[..., None, None], memory.to(wide))
         read = (q[:, :, :, None] * from_start[..., None]) @ before
-        outputs = scores @ v + torch.where(start[..., None], read, 0.0)
-        outputs = outputs.transpose(3, 4).flatten(2, 3)  # b g (n c) r v
+        if not (learns_on_cpu(values) and not first.any()):  # a broken memory must not pass a reset
+            read = torch.where(start[..., None], read, 0.0)
+        outputs = (scores @ v + read).transpose(3, 4).flatten(2, 3)  # b g (n c) r v
         return outputs[:, :, :steps].transpose(1, 2).flatten(2, 3).to(memory.dtype), last.to(memory.dtype)
 
 

@@ -5,6 +5,8 @@
 The state holds the last k - 1 inputs, zeros where the episode is younger.
 """
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -31,30 +33,55 @@ def short_convolution(
         return plain_short_convolution(x, weight, bias, memory, first)
     steps, size = x.shape[1], weight.shape[1]
     joined = torch.cat((memory, x.to(memory.dtype)), 1)
+    weight, bias = weight.to(joined.dtype), None if bias is None else bias.to(joined.dtype)
     if learns_on_cpu(x) and not first.any():
-        return _unmasked(joined, weight, bias, steps), joined[:, steps:].clone()
+        return _Convolution.apply(joined, weight, bias, None), joined[:, steps:].clone()
     episode = F.pad(first.long().cumsum(1), (size - 1, 0))  # 0 is the episode of the memory
-    weight = weight.to(joined.dtype)
-    y = joined[:, size - 1 :] * weight[:, -1]
-    if bias is not None:
-        y = y + bias.to(joined.dtype)
-    for back in range(1, size):
-        start = size - 1 - back
-        same = episode[:, start : start + steps] == episode[:, size - 1 :]
-        y = y + torch.where(same[..., None], joined[:, start : start + steps], 0.0) * weight[:, -1 - back]
+    same = torch.stack([episode[:, start : start + steps] == episode[:, size - 1 :] for start in range(size)])
     kept = (episode[:, steps:] == episode[:, -1:])[..., None]
-    return y, torch.where(kept, joined[:, steps:], 0.0)
+    return _Convolution.apply(joined, weight, bias, same[..., None]), torch.where(kept, joined[:, steps:], 0.0)
 
 
-def _unmasked(joined: Tensor, weight: Tensor, bias: Tensor | None, steps: int) -> Tensor:
-    """Convolve ``[b, k - 1 + t, d]`` where no episode begins, without a copy for every step back."""
-    factors = weight.t().to(joined.dtype).unbind(0)
-    y = joined[:, -steps:] * factors[-1]
-    if bias is not None:
-        y = y + bias.to(joined.dtype)
-    for start, factor in reversed(list(enumerate(factors[:-1]))):
-        y = torch.addcmul(y, joined[:, start : start + steps], factor)
-    return y
+class _Convolution(torch.autograd.Function):
+    """Values and derivatives, without a tensor of full length for every step back; those of the input are summed in
+    place. Made of operations that have derivatives themselves, so that it can be differentiated again.
+
+    ``joined [b, k - 1 + t, d]``, weight ``[d, k]``, bias ``[d]`` or None; bool ``[k, b, t, 1]``: which inputs are of
+    the episode of the output, None where all are.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, *args: Any) -> Tensor:
+        joined, weight, bias, same = args
+        ctx.save_for_backward(joined, weight, same)
+        factors, steps = weight.t().contiguous(), joined.shape[1] - weight.shape[1] + 1
+        y = joined[:, -steps:] * factors[-1]
+        if bias is not None:
+            y += bias
+        for place, factor in enumerate(factors[:-1]):
+            y.addcmul_(_seen(joined, place, steps, same), factor)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (grad,) = grads
+        joined, weight, same = ctx.saved_tensors
+        steps, of_joined, of_weight = grad.shape[1], None, None
+        if ctx.needs_input_grad[0]:
+            of_joined = torch.zeros_like(joined)
+            for place, factor in enumerate(weight.t().contiguous()):
+                seen = grad if same is None or place == weight.shape[1] - 1 else torch.where(same[place], grad, 0.0)
+                of_joined[:, place : place + steps].addcmul_(seen, factor)
+        if ctx.needs_input_grad[1]:
+            parts = [(grad * _seen(joined, place, steps, same)).sum((0, 1)) for place in range(weight.shape[1])]
+            of_weight = torch.stack(parts, 1)
+        return of_joined, of_weight, grad.sum((0, 1)) if ctx.needs_input_grad[2] else None, None
+
+
+def _seen(joined: Tensor, place: int, steps: int, same: Tensor | None) -> Tensor:
+    """Return the inputs of every output at one place of the window, zeros where they are of another episode."""
+    part = joined[:, place : place + steps]
+    return part if same is None or place == len(same) - 1 else torch.where(same[place], part, 0.0)
 
 
 def plain_short_convolution(

@@ -19,10 +19,14 @@ from recollect.cores.contract import MemoryCore, StateT, companion
 from recollect.cores.linear.config import LinearConfig
 from recollect.layers.feedforward import input_projection, linear_flops
 from recollect.ops.linear import Linear
+from recollect.ops.torch_internals import is_traced
 
 Memory = tuple[Tensor, ...]
 """The memory of one layer: tensors ``[b, ...]``, in the order of the state's fields."""
 
+BLOCK = 1024
+"""Steps of a block. Longer calls are computed block by block: what all of their steps need at once would not stay in
+the processor's caches, and a step took up to 2.4 times as long in a call of 100 000 steps as in one of 1 000."""
 EPSILON = 1e-6
 """Added to squares in norms."""
 
@@ -70,7 +74,17 @@ class LinearRecurrence(MemoryCore[StateT]):
         return self.state_type._make(self.zeros(batch_size, len(self.layers), *shape) for shape in shapes)
 
     def unroll(self, inputs: Tensor, state: StateT, is_first: Tensor) -> tuple[Tensor, StateT]:
-        """Compute all steps at once, layer by layer."""
+        """Compute all steps, block by block and layer by layer."""
+        if is_traced() or inputs.shape[1] <= BLOCK:
+            return self._unroll_block(inputs, state, is_first)
+        outputs = []
+        for part, first in zip(inputs.split(BLOCK, 1), is_first.split(BLOCK, 1), strict=True):
+            x, state = self._unroll_block(part, state, first)
+            outputs.append(x)
+        return torch.cat(outputs, 1), state
+
+    def _unroll_block(self, inputs: Tensor, state: StateT, is_first: Tensor) -> tuple[Tensor, StateT]:
+        """Compute all steps at once."""
         x, memories = self.project(inputs).to(state[0].dtype), []  # the stream keeps its precision under autocast
         for index, layer in enumerate(self.layers):
             x, memory = layer(x, tuple(leaf[:, index] for leaf in state), is_first)
