@@ -27,6 +27,7 @@ from report_learned import (
 from report_maps import faithful_table, head_table, place_table, trusted_table, untrained_table
 from report_papers import first_claims, scoreboard
 from report_pays import draw_pays
+from report_roofline import figure_roofline, roofline_table
 from report_speed import (
     card_text,
     certificate_table,
@@ -103,6 +104,7 @@ BLOCKS: dict[str, dict[str, Callable[[], str]]] = {
     },
     "docs/long-rows.md": {"chunks": chunk_text},
     "docs/images.md": {"rows": picture_table},
+    "docs/roofline.md": {"roofline": roofline_table},
     "docs/which-memory.md": {"which-choice": which_choice, "which-table": which_table},
 }
 """Generated text by page and name of its markers."""
@@ -111,6 +113,7 @@ FIGURES = {
     "listops.png": figure_listops,
     "babyai.png": figure_babyai,
     "which-memory.svg": which_picture,
+    "roofline.png": figure_roofline,
 }
 
 

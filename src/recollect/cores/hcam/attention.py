@@ -241,8 +241,9 @@ class HierarchicalAttention(nn.Module):
         rows = contents if positions is None else contents + positions
         chunks_last = prefers_chunks_last(contents) and not self.tap.has_listeners
         rows = rows.transpose(1, 2) if chunks_last else rows
-        both = linear(rows.flatten(1, 2), torch.cat((self.key.weight, self.value.weight)))
-        keys, values = both.unflatten(-1, (2, self.num_heads, -1)).permute(2, 0, 3, 1, 4)  # each b h n*c e
+        # Two products: the gradients of one for both would first have to be joined, which copies them.
+        flat, layers = rows.flatten(1, 2), (self.key, self.value)
+        keys, values = (linear(flat, to.weight).unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for to in layers)
         scores = heads.transpose(1, 2) @ keys.mT  # b h t n*c
         if chunks_last:
             scores = scores.unflatten(-1, (c, n))

@@ -1,0 +1,77 @@
+"""Table and picture of the roofline of every core, from the newest result of ``recollect benchmark roofline``."""
+
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("agg")
+import matplotlib.pyplot as plt
+
+from report_tables import Row, read_newest, table_with_source
+
+WORK = {"training": ("o", "tab:blue"), "step": ("^", "tab:orange")}
+"""Marker and colour of the points."""
+
+
+def roofline_table() -> str:
+    """Return a line for every core: limit and measured time of training and of a step, and shares."""
+    found = read_newest("roofline")
+    cores = list(dict.fromkeys(row["core"] for row in found["rows"]))
+    heads = ["core"]
+    for work in WORK:
+        heads += [f"{work}: arithmetic, µs", "bytes, µs", "measured, µs", "share of limit"]
+        heads += ["share of peak", "executed / formula"] if work == "training" else ["bound by"]
+    rows = []
+    for core in cores:
+        cells = [f"`{core}`"]
+        for work in WORK:
+            row = _row(found["rows"], core, work)
+            cells += [f"{row[name]:,.1f}" for name in ("arithmetic_us", "bytes_us", "measured_us")]
+            cells.append(f"{100 * row['share']:.0f} %")
+            if work == "training":
+                cells += [f"{100 * row['share_of_peak']:.0f} %", f"{row['executed'] / row['flops']:.2f}"]
+            else:
+                cells.append("arithmetic" if row["arithmetic_us"] > row["bytes_us"] else "bytes")
+        rows.append(cells)
+    peak = max(row["peak"] for row in found["rows"]) / 1e9
+    config = found["config"]
+    note = (
+        f"Training: {config['batch']} rows of {config['steps']} steps from a full memory. Peak {peak:.0f} GFLOP/s; "
+        f"bandwidth {_gigabytes(found['rows'], min)} to {_gigabytes(found['rows'], max)} GB/s, by size. "
+    )
+    return table_with_source(heads, rows, found["environment"], note)
+
+
+def _row(rows: list[Row], core: str, work: str) -> Row:
+    return next(row for row in rows if (row["core"], row["work"]) == (core, work))
+
+
+def _gigabytes(rows: list[Row], pick: object) -> str:
+    return f"{pick(row['bandwidth'] for row in rows) / 1e9:.0f}"  # type: ignore[operator]
+
+
+def figure_roofline(path: Path) -> None:
+    """FLOP/s that each core reaches by its FLOPs a byte, under the roof of this machine."""
+    rows = read_newest("roofline")["rows"]
+    peak, bandwidth = (max(row[name] for row in rows) for name in ("peak", "bandwidth"))
+    plt.rcParams.update({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False})
+    chart, axes = plt.subplots(figsize=(9, 5.2), dpi=140)
+    shown = [row for row in rows if row["flops"]]
+    intensity = [row["flops"] / row["bytes"] for row in shown]
+    ends = [min(intensity) / 2, max(intensity) * 6]
+    axes.plot([ends[0], peak / bandwidth, ends[1]], [bandwidth * ends[0], peak, peak], color="grey", linewidth=1.5)
+    axes.annotate(f"{peak / 1e9:.0f} GFLOP/s", (ends[1], peak), va="bottom", ha="right", color="grey")
+    axes.annotate(f"{bandwidth / 1e9:.0f} GB/s", (ends[0], bandwidth * ends[0]), va="bottom", color="grey")
+    for work, (marker, colour) in WORK.items():
+        mine = [(x, row) for x, row in zip(intensity, shown, strict=True) if row["work"] == work]
+        reached = [row["flops"] / row["measured_us"] * 1e6 for _, row in mine]
+        axes.plot([x for x, _ in mine], reached, marker, color=colour, label=work, markersize=6, linestyle="none")
+        for (x, row), y in zip(mine, reached, strict=True):
+            axes.annotate(row["core"], (x, y), xytext=(5, -3), textcoords="offset points", fontsize=7, color=colour)
+    axes.set(xscale="log", yscale="log", xlabel="FLOPs a byte", ylabel="FLOP/s", xlim=ends)
+    axes.grid(alpha=0.2)
+    axes.legend(frameon=False, loc="lower right")
+    axes.set_title("Roofline: one thread, float32, width 512, 4 layers", loc="left", fontsize=11)
+    chart.tight_layout()
+    chart.savefig(path)
+    plt.close(chart)
