@@ -72,7 +72,9 @@ def test_the_stabilizer_is_its_own_loop():
     torch.testing.assert_close(stabilizers(f, i, m, first, 15.0), torch.stack(peaks, 1))
 
 
-def test_keys_of_one_number_are_refused():
+def test_keys_and_values_of_one_number_are_refused():
+    with pytest.raises(ValueError, match="value_dim=1: give values of 2 or more numbers"):
+        CORES["gated-deltanet"](dim=8, value_dim=1)
     for fields in ({"key_dim": 1}, {"num_heads": 8}):
         name = next(iter(fields))
         with pytest.raises(ValueError, match=f"{name}={fields[name]}: give keys of 2 or more numbers"):

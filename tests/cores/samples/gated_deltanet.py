@@ -19,6 +19,6 @@ def sample(rng: random.Random) -> GatedDeltaNetConfig:
         final_norm=rng.random() < 0.7,
         num_heads=rng.choice([1, 2, dim // 2]),
         key_dim=rng.choice([None, 2, 5]),
-        value_dim=rng.choice([None, 1, 6]),
+        value_dim=rng.choice([None, 2, 6]),
         conv_len=rng.randint(2, 5),
     )

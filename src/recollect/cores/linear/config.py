@@ -126,9 +126,9 @@ class GatedDeltaNetConfig(LinearConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require_heads(self.dim)
-        for field in ("key_dim", "value_dim"):
-            width = getattr(self, field)
-            require(width is None or width >= 1, field, width, "give at least 1, or None")
+        require(self.key_dim is None or self.key_dim >= 1, "key_dim", self.key_dim, "give at least 2, or None")
+        remedy = "give values of 2 or more numbers, or None: normalized, a single number is only a sign"
+        require(self.value_dim is None or self.value_dim >= 2, "value_dim", self.value_dim, remedy)
         wide = self.head_sizes[0] >= 2
         remedy = "give keys of 2 or more numbers: scaled to length 1, a single number is only a sign"
         require(wide, *(("num_heads", self.num_heads) if self.key_dim is None else ("key_dim", self.key_dim)), remedy)
