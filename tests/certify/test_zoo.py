@@ -3,6 +3,8 @@
 The short tier has one broken core per line; the whole zoo is in the long tier.
 """
 
+import foreign_cores
+import foreign_memories
 import paper_cores
 import pytest
 import torch
@@ -111,6 +113,36 @@ def test_user_defined_core_passes(core):
     options = {"steps": STEPS, "long_steps": 1000, "long_seconds": 0.3, "size_seed": 0}
     card = certify(core(), rebuild=core, input_shape=(zoo.WIDTH,), **options)
     assert card.passed, str(card)
+
+
+FOREIGN = [*foreign_cores.RECURRENT, *foreign_memories.MEMORIES]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("core", FOREIGN, ids=lambda core: core.__name__)
+def test_core_of_another_author_passes_the_quick_certificate(core):
+    shape = getattr(core, "input_shape", (foreign_cores.WIDTH,))
+    turn = FOREIGN.index(core) % 3  # in turn without a variant, in training, and with nothing contiguous
+    card = certify(core(), rebuild=core, input_shape=shape, quick=True, seed=turn, long_steps=300)
+    assert card.passed, str(card)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("core", FOREIGN, ids=lambda core: core.__name__)
+def test_core_of_another_author_passes_every_line(core):
+    shape = getattr(core, "input_shape", (foreign_cores.WIDTH,))
+    card = certify(core(), rebuild=core, input_shape=shape, long_steps=2000, long_seconds=0.5, size_seed=0)
+    assert card.passed, str(card)
+
+
+@pytest.mark.long
+def test_a_thorough_certificate_runs_the_step_in_onnxruntime():
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    options = {"input_shape": (zoo.WIDTH,), "lines": ["export"], "size_seed": 0}
+    assert "onnxruntime" not in certify(zoo.Recurrent(), **options)["export"].detail
+    card = certify(zoo.Recurrent(), thorough=True, **options)
+    assert card.passed and "(torch and onnxruntime)" in card["export"].detail, str(card)
 
 
 @pytest.mark.long

@@ -69,6 +69,12 @@ REFUSED = {
     "nothing": (VECTOR, None, "is None .NoneType.*return numbers"),
     "words": (VECTOR, ["a", "b", "c"], r"return numbers"),
     "too large for float32": (spaces.Box(-np.inf, np.inf, (3,), np.float64), np.full(3, 1e300), "1e.300.*float32"),
+    "rows of different lengths": (
+        spaces.Box(-1, 1, (2, 2)),
+        [[0, 0], [0]],
+        r"is \[\[0, 0\], \[0\]\] .list.*return numbers",
+    ),
+    "masked numbers": (VECTOR, np.ma.array(np.zeros(3), mask=[1, 0, 0]), "has masked numbers"),
     "missing part": (NESTED, {"eyes": {"left": np.zeros(IMAGE.shape, np.uint8)}}, "part 'arm' is missing.*'eyes'"),
     "missing inner part": (NESTED, {"arm": np.zeros(3), "eyes": {"right": 1}}, "part 'left' is missing.*'right'"),
     "part out of range": (
@@ -137,6 +143,10 @@ def test_rewards_are_one_number(reward):
     [
         ((0, None, False, False, {}), "reward is None: return one number"),
         ((0, np.zeros(2), False, False, {}), "reward is array"),
+        ((0, [[1], [2, 3]], False, False, {}), "reward is .*return one number"),
+        ((0, np.ma.masked, False, False, {}), "reward is masked"),
+        ((0, -1e300, False, False, {}), r"reward is -1e\+300, which float32 cannot hold"),
+        ((0, 1.0, [[1], [2, 3]], False, {}), "terminated is .*return True or False"),
         ((0, 1.0, None, False, {}), "terminated is None: return True or False"),
         ((0, 1.0, False, 2, {}), "truncated is 2: return True or False"),
         ((0, 1.0, False, {}), "step returned 4 values .*before version 0.26"),

@@ -154,7 +154,7 @@ class Comparison:
             if not is_continuous(other):
                 over = difference > 0
             if over.any():
-                row = int(over.flatten(1).any(-1).nonzero()[0])
+                row = int(over[..., None].flatten(1).any(-1).nonzero()[0])
                 worst = describe(difference[row].max().item())
                 relative = difference.max().item() / size if is_continuous(other) else float("inf")
                 detail = f"{what}: state.{name} differs{when} in row {row} by {worst}; it is up to {size:.2g}"

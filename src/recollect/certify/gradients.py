@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recollect.certify.comparison import Comparison, NotApplicable, Violation
+from recollect.certify.comparison import Comparison, NotApplicable, Violation, is_continuous
 from recollect.certify.subject import Subject, gradient_state, gradient_targets, gradients, probe_all
-from recollect.state import map_state
+from recollect.state import map_state, named_leaves
 
 WRONG = (
     "a hand-written backward pass is wrong, detach or no_grad cuts a path, or autograd does not record how the weights "
@@ -85,14 +85,23 @@ def backward(subject: Subject) -> str:
 
 
 def make_call(subject: Subject, steps: int) -> tuple[Tensor, Any, Tensor, dict[str, Tensor]]:
-    """Return inputs, state and flags of a call, and the targets of its gradients."""
+    """Return inputs, state and flags of a call, and the targets of its gradients.
+
+    A leaf of whole numbers alone counts something, such as steps: between two of them no derivative means anything.
+    """
     inputs = subject.inputs(111, steps=steps).requires_grad_()
     state = gradient_state(subject.used_state(5))
     is_first = subject.resets(112, steps=subject.steps)[:, :steps]
     if subject.batch < 3:
         is_first = torch.zeros_like(is_first)
         is_first[-1, steps // 2] = steps > 1
-    return inputs, state, is_first, {**gradient_targets(inputs, state), **subject.weights()}
+    counters = {f"state.{name}" for name, leaf in named_leaves(state) if _counts(leaf)}
+    found = {name: target for name, target in gradient_targets(inputs, state).items() if name not in counters}
+    return inputs, state, is_first, {**found, **subject.weights()}
+
+
+def _counts(leaf: Tensor) -> bool:
+    return is_continuous(leaf) and not leaf.is_complex() and bool(leaf.any() and (leaf == leaf.round()).all())
 
 
 def loss_of_call(subject: Subject, inputs: Tensor, state: Any, is_first: Tensor, sizes: list[int]) -> Tensor:

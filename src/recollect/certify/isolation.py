@@ -152,7 +152,7 @@ def reset_gradient(subject: Subject) -> str:
             )
     for name, gradient in found.items():
         if gradient is not None and (gradient != 0).any():
-            row = int((gradient != 0).flatten(1).any(-1).nonzero()[0])
+            row = int((gradient != 0)[..., None].flatten(1).any(-1).nonzero()[0])
             size = gradient[row].abs().max().item()
             raise Violation(f"incoming {name}, row {row}, gets a gradient of {size:.2g} from after a reset", cause)
     return f"inputs and {len(found)} leaves of the incoming state get exactly zero from after a reset"
@@ -299,7 +299,7 @@ def _check_row_gradients(subject: Subject, inputs: Tensor, state: Any, is_first:
         for name, gradient in gradients(loss, gradient_targets(inputs, state)).items():
             if gradient is None:
                 continue
-            leaking = (gradient != 0).flatten(1).any(-1)
+            leaking = (gradient != 0)[..., None].flatten(1).any(-1)
             leaking[row] = False
             if leaking.any():
                 other = int(leaking.nonzero()[0])

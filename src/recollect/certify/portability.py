@@ -17,9 +17,10 @@ from torch import Tensor, nn
 from recollect.certify.comparison import Comparison, NotApplicable, Violation
 from recollect.certify.random_sizes import size_generator
 from recollect.certify.subject import TOLERANCES, Subject
+from recollect.cores.contract import MemoryCore
 from recollect.export.selftest import open_onnx
 from recollect.export.step import ModelStep, one_step
-from recollect.export.trace import to_onnx, trace
+from recollect.export.trace import FixedBatchError, to_onnx, trace, trace_fixed
 from recollect.ops.torch_internals import allow_recurrent_layers
 from recollect.state import map_state, named_leaves
 
@@ -210,7 +211,7 @@ def _compile_cause(module: nn.Module) -> str:
 def export(subject: Subject) -> str:
     """Check that torch.export of one step takes any number of rows, and of several steps gives the same numbers.
 
-    The state is input and output. One step also runs in onnxruntime, where that and onnx are installed.
+    The state is input and output. A thorough certificate also runs one step in onnxruntime, where that is installed.
     """
     meter = Comparison(10 * TOLERANCES[torch.float32])
     draws = size_generator(subject, "export")
@@ -239,6 +240,10 @@ MANY_STEPS = (8, 12)
 """Range of the steps of another program: a loop over steps is traced once per step."""
 TRACE_MODES: dict[str, Callable[[], Any]] = {"gradients off": torch.no_grad, "gradients on": torch.enable_grad}
 
+FIXED_ROWS = (
+    "a Python branch that depends on the number of rows or on the value of a tensor (ask is_compiling() first), or "
+    "len(tensor), which is a fixed number: write tensor.shape[0]"
+)
 CONSTANT = (
     "a value of the example inputs became a constant of the exported program, or initial_state returns one "
     "tensor as several leaves: clone it"
@@ -248,19 +253,8 @@ CONSTANT = (
 def _export_one_step(subject: Subject, meter: Comparison, numbers: Sequence[int]) -> str:
     """Compare exported programs of one step with the core; return the runtimes, as the end of a sentence."""
     _require_own_memory(subject.single.initial_state(subject.batch))
-    try:
-        step = one_step(subject.single, input_shape=subject.input_shape)
-        program = trace(step)
-    except ValueError as error:
-        why = (
-            "a Python branch that depends on the number of rows or on the value of a tensor (ask is_compiling() "
-            "first), or len(tensor), which is a fixed number: write tensor.shape[0]"
-        )
-        raise Violation(str(error), why) from None
-    runs: dict[str, Any] = {"torch.export": program.module()}
-    found = "a quick certificate leaves it out" if subject.options.quick else _onnx_session(program, step)
-    if not isinstance(found, str):
-        runs["onnxruntime"] = found
+    step = one_step(subject.single, input_shape=subject.input_shape)
+    runs, told = _programs(subject, step)
     for rows in numbers:
         twin = subject.variant(batch=rows)
         inputs, state, is_first = _trial(twin, 75, 1)
@@ -269,15 +263,47 @@ def _export_one_step(subject: Subject, meter: Comparison, numbers: Sequence[int]
         want = subject.single(inputs, state, is_first)
         for name, run in runs.items():
             try:
-                outputs, *kept = run(inputs[:, 0], is_first[:, 0], *step.pack(state))
+                outputs, *kept = run(rows)(inputs[:, 0], is_first[:, 0], *step.pack(state))
             except Exception as error:  # of a runtime
                 why = "initial_state returns views, and the program takes nothing else: use repeat, not expand"
                 raise _failure(f"the program in {name} rejects {rows} rows", error, why) from None
             what = f"{name} against eager, one step of {rows} rows"
             meter.results((outputs[:, None], step.unpack(kept, rows)), want, what, cause=CONSTANT)
+    return told
+
+
+Program = Callable[..., Sequence[Tensor]]
+
+
+def _programs(subject: Subject, step: ModelStep) -> tuple[dict[str, Callable[[int], Program]], str]:
+    """Return functions from a number of rows to a program, by runtime, and a note for the card.
+
+    One program must take any number of rows. Only modules that do not inherit ``MemoryCore`` may need one for each
+    number: ``len(tensor)`` alone fixes it in a program, and no promise of the contract forbids that.
+    """
+    try:
+        program = trace(step)
+    except FixedBatchError as error:
+        if isinstance(subject.single, MemoryCore):
+            raise Violation(str(error), FIXED_ROWS) from None
+        return {"torch.export": lambda rows: _traced(step, rows)}, f" (one program for each number: {error})"
+    except ValueError as error:
+        raise Violation(str(error), FIXED_ROWS) from None
+    module = program.module()
+    runs: dict[str, Callable[[int], Program]] = {"torch.export": lambda _: module}
+    if not subject.options.thorough:
+        return runs, ""
+    found = _onnx_session(program, step)
     if isinstance(found, str):
-        return f" (not in onnxruntime: {found})"
-    return " (torch and onnxruntime)"
+        return runs, f" (not in onnxruntime: {found})"
+    return {**runs, "onnxruntime": lambda _: found}, " (torch and onnxruntime)"
+
+
+def _traced(step: ModelStep, rows: int) -> Program:
+    try:
+        return trace_fixed(step, rows).module()
+    except ValueError as error:
+        raise Violation(str(error), FIXED_ROWS) from None
 
 
 def _require_own_memory(state: Any) -> None:

@@ -116,7 +116,7 @@ def certify(  # noqa: PLR0913 (each one is an option of the command)
         long_steps: length of the long run of ``state-bytes``.
         long_seconds: time limit of that run; the card has the number of steps.
         reference: a plain form, as ``"package.module:function"`` or a function with the arguments of ``Reference``.
-        thorough: no time limit for the long run, and every line at three seeds.
+        thorough: no time limit for the long run, every line at three seeds, and the exported step in onnxruntime.
         quick: fewer repetitions, for test suites that certify hundreds of configs.
         name: of the core on the card.
 
@@ -136,6 +136,7 @@ def certify(  # noqa: PLR0913 (each one is an option of the command)
         long_steps=long_steps,
         long_seconds=float("inf") if thorough else long_seconds,
         quick=quick,
+        thorough=thorough,
         reference=load_function(reference) if isinstance(reference, str) else reference,
     )
     subject = _subject(module, shape, candidate.rebuild, options)

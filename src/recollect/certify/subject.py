@@ -33,6 +33,7 @@ class Options:
     long_seconds: float  # time limit of the long run
     size_seed: int = 0  # seed of the sizes that are drawn
     quick: bool = False  # fewer repetitions and variants, for test suites that certify hundreds of configs
+    thorough: bool = False  # also what takes long and has another proof: the step in onnxruntime
     reference: Reference | None = None  # reference implementation, where the core does not name one
 
 
@@ -78,7 +79,7 @@ class Subject:
         self.pristine: Any = copy.deepcopy(core).cpu().float().eval()  # never called here, so that nothing is fused yet
         fill_zeros(self.pristine, options.seed)
         self.single: Any = copy.deepcopy(self.pristine)  # in float32, for autocast, compile and export
-        self.core: Any = copy.deepcopy(self.single).double() if self.discrete else self.single
+        self.core: Any = to_float64(copy.deepcopy(self.single)) if self.discrete else self.single
         self.dtype = torch.float64 if self.discrete else torch.float32
         self.input_shape = input_shape
         self.rebuild = rebuild
@@ -94,7 +95,7 @@ class Subject:
         if self.dtype == torch.float64:
             return self
         twin = copy.copy(self)
-        twin.core = copy.deepcopy(self.single).double()
+        twin.core = to_float64(copy.deepcopy(self.single))
         twin.dtype = torch.float64
         twin.cache = {}
         return twin
@@ -140,7 +141,7 @@ class Subject:
 
     def cast(self, module: nn.Module) -> Any:
         """Convert a module to the subject's precision; complex parameters stay complex."""
-        return module.double() if self.dtype == torch.float64 else module.float()
+        return to_float64(module) if self.dtype == torch.float64 else module.float()
 
     def comparison(self) -> Comparison:
         """Return a new comparison at the tolerance of the dtype."""
@@ -266,6 +267,17 @@ class Subject:
     def weights(self) -> dict[str, Tensor]:
         """Return the parameters that require gradients, by name."""
         return {name: p for name, p in self.core.named_parameters() if p.requires_grad}
+
+
+def to_float64(module: nn.Module) -> nn.Module:
+    """Convert a module to float64 in place, as the same function of its inputs.
+
+    An ``nn.RMSNorm`` without ``eps`` takes the precision of its dtype, which would be another function.
+    """
+    for child in module.modules():
+        if isinstance(child, nn.RMSNorm) and child.eps is None:
+            child.eps = torch.finfo(torch.float32).eps
+    return module.double()
 
 
 def fill_zeros(module: nn.Module, seed: int) -> None:

@@ -79,7 +79,7 @@ class Certify:
     seconds: float | None = None
     """Time limit of the long run of each core; the library's when None."""
     thorough: bool = False
-    """Run all steps of the long run without a time limit, and every line with three seeds."""
+    """Run all steps of the long run without a time limit, every line with three seeds, and exports in onnxruntime."""
     reference: str | None = None
     """Plain form of your module for the line ``reference``: package.module:function."""
     backend: str = "eager"

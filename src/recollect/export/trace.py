@@ -24,6 +24,10 @@ ONNX_PACKAGES = ("onnx", "onnxscript")
 TRACED_ROWS = 3  # rows of the example; 1 and 2 have meanings of their own in broadcasts
 
 
+class FixedBatchError(ValueError):
+    """A model can be traced for some batch sizes only."""
+
+
 def require_format(format: str) -> None:
     """Raise ``ValueError`` for an unknown format, or one whose packages are missing."""
     require(format in FORMATS, "format", format, f"choose one of {', '.join(FORMATS)}")
@@ -36,11 +40,10 @@ def trace(step: ModelStep) -> ExportedProgram:
     """Trace a step with a batch of any size.
 
     Raises:
-        ValueError: the model cannot be traced, or only for some batch sizes; one line, with torch's reason.
+        FixedBatchError: the model can be traced for some batch sizes only; one line, with the place in the code.
+        ValueError: it cannot be traced; one line, with torch's reason.
     """
-    example = (*(port.draw(TRACED_ROWS, torch.Generator().manual_seed(0)) for port in step.inputs),)
-    states = step.initial(TRACED_ROWS)
-    example = (*example[: len(example) - len(states)], *states)
+    example = _example(step, TRACED_ROWS)
     name = type(step.model).__name__
     # A named Dim must hold for all sizes when it is declared, and fails where torch assumes 2 rows or more. It does not
     # enforce that assumption: programs run with 1 row as well.
@@ -50,11 +53,29 @@ def trace(step: ModelStep) -> ExportedProgram:
             program = torch.export.export(step, example, dynamic_shapes=(free,), strict=False)
     except Exception as error:  # whatever a model's own code raises under the tracer
         if "specialized it to be a constant" in str(error):
-            raise ValueError(f"model={name}: only a batch of fixed size{_branch(step, example, free)}") from error
+            raise FixedBatchError(f"model={name}: only a batch of fixed size{_branch(step, example, free)}") from error
         raise ValueError(f"model={name}: torch.export fails: {_reason(error)}") from error
     if bounds := batch_bounds(program):
-        raise ValueError(f"model={name}: only {bounds}{_branch(step, example, free)}")
+        raise FixedBatchError(f"model={name}: only {bounds}{_branch(step, example, free)}")
     return program
+
+
+def trace_fixed(step: ModelStep, rows: int) -> ExportedProgram:
+    """Trace a step with a batch of one size.
+
+    Raises:
+        ValueError: the model cannot be traced; one line, with torch's reason.
+    """
+    try:
+        with torch.no_grad(), quiet():
+            return torch.export.export(step, _example(step, rows), strict=False)
+    except Exception as error:  # as above
+        raise ValueError(f"model={type(step.model).__name__}: torch.export fails: {_reason(error)}") from error
+
+
+def _example(step: ModelStep, rows: int) -> tuple[torch.Tensor, ...]:
+    generator, states = torch.Generator().manual_seed(0), step.initial(rows)
+    return (*(port.draw(rows, generator) for port in step.inputs[: len(step.inputs) - len(states)]), *states)
 
 
 class _Guards(logging.Handler):

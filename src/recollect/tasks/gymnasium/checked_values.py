@@ -6,6 +6,7 @@ refused with its row, its part, what was returned and what the space declares.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,6 +24,8 @@ OLD_INTERFACE = (
 )
 
 
+LARGEST = 3.4028234663852886e38
+"""Largest number of float32, which rewards are kept in."""
 NEED = "recollect"
 """Key of an info in which an environment says what must be remembered."""
 
@@ -92,14 +95,16 @@ class PartReader:
     def _to_array(self, values: Any) -> np.ndarray:
         """Return numbers ``[b, *shape]`` of any kind, as a new array."""
         try:
-            array = np.array(values)
+            array = None if any(isinstance(value, np.ma.MaskedArray) for value in values) else np.array(values)
         except ValueError:  # rows of different shapes
             array = None
         if array is not None and array.dtype.kind in "fiub" and array.shape[1:] == self.shape:
             return array
         rows = []
         for row, value in enumerate(values):
-            one = np.asarray(value)
+            if np.ma.is_masked(value):
+                raise self._error(row, "has masked numbers", "fill them")
+            one = _as_array(value)
             if one.dtype.kind not in "fiub":
                 raise self._error(row, f"is {value!r:.80} ({type(value).__name__})", "return numbers")
             if one.shape != self.shape and not one.size == 1 == int(np.prod(self.shape)):
@@ -223,18 +228,28 @@ def read_need(info: Any) -> MemoryNeed | None:
 
 
 def _number(name: str, value: Any) -> float:
-    if isinstance(value, (float, int)):
-        return float(value)
-    array = np.asarray(value)
-    if array.size != 1 or array.dtype.kind not in "fiub":
-        raise ValueError(f"{name} is {value!r:.80}: return one number")
-    return float(array.reshape(()))
+    if not isinstance(value, (float, int)):
+        array = _as_array(value)
+        if array.size != 1 or array.dtype.kind not in "fiub" or np.ma.is_masked(value):
+            raise ValueError(f"{name} is {value!r:.80}: return one number")
+        value = array.reshape(()).item()
+    if LARGEST < abs(value) < math.inf:
+        raise ValueError(f"{name} is {value!r:.80}, which float32 cannot hold: scale it")
+    return float(value)
+
+
+def _as_array(value: Any) -> np.ndarray:
+    """Return an array of a value; of one object where its parts have different lengths."""
+    try:
+        return np.asarray(value)
+    except ValueError:
+        return np.asarray(None)
 
 
 def _flag(name: str, value: Any) -> bool:
     if isinstance(value, bool):
         return value
-    array = np.asarray(value)
+    array = _as_array(value)
     if array.size != 1 or array.dtype.kind not in "fiub" or float(array.reshape(())) not in (0.0, 1.0):
         raise ValueError(f"{name} is {value!r:.80}: return True or False")
     return bool(array.reshape(()))
