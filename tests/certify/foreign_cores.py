@@ -1,7 +1,7 @@
 """Recurrent memories as authors of other libraries write them: no class of ours, the docs of the contract alone."""
 
 import math
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -187,8 +187,6 @@ class ProjectedState(NamedTuple):
 class ProjectedLSTM(nn.Module):
     """nn.LSTM with a projection, whose two memories have different widths."""
 
-    exemptions: ClassVar = {"bfloat16": "torch has no LSTM with a projection in bfloat16 on processors"}
-
     def __init__(self) -> None:
         super().__init__()
         self.lstm = nn.LSTM(WIDTH, DIM, num_layers=2, proj_size=3, batch_first=True)
@@ -202,7 +200,7 @@ class ProjectedLSTM(nn.Module):
         for x, first in zip(finite(inputs).split(1, 1), is_first.unbind(1), strict=True):
             memory = tuple(keep(first, leaf).transpose(0, 1).contiguous() for leaf in state)
             y, (h, c) = self.lstm(x, memory)
-            state = ProjectedState(h.transpose(0, 1), c.transpose(0, 1))
+            state = ProjectedState(h.transpose(0, 1).to(state.h.dtype), c.transpose(0, 1).to(state.c.dtype))
             outs.append(y)
         return torch.cat(outs, 1), state
 

@@ -127,6 +127,13 @@ def test_core_of_another_author_passes_the_quick_certificate(core):
     assert card.passed, str(card)
 
 
+@pytest.mark.parametrize("line", ["poison", "reset-gradient"])
+def test_sums_over_a_call_reach_across_resets(line):
+    core = foreign_memories.SumsOverTheCall
+    card = certify(core(), rebuild=core, input_shape=(foreign_cores.WIDTH,), lines=[line], quick=True, seed=2)
+    assert card.failed == (line,), str(card)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("core", FOREIGN, ids=lambda core: core.__name__)
 def test_core_of_another_author_passes_every_line(core):

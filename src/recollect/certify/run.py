@@ -113,8 +113,7 @@ def certify(  # noqa: PLR0913 (each one is an option of the command)
         seed: of inputs, resets and the values that replace exact zeros among the weights.
         size_seed: of sizes and modes that are drawn; a new one, named on the card, when None. Quick ones draw none.
         backend: of ``torch.compile``; ``"inductor"`` is slow and thorough.
-        long_steps: length of the long run of ``state-bytes``.
-        long_seconds: time limit of that run; the card has the number of steps.
+        long_steps, long_seconds: length and time limit of the run of ``state-bytes``; the card has the number of steps.
         reference: a plain form, as ``"package.module:function"`` or a function with the arguments of ``Reference``.
         thorough: no time limit for the long run, every line at three seeds, and the exported step in onnxruntime.
         quick: fewer repetitions, for test suites that certify hundreds of configs.
