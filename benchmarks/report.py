@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 import source_tree  # noqa: F401
+from claims import PAGES
 from recollect.files import replace_between, write_atomically
 from report_engines import cost_table as engine_costs
 from report_engines import learning_table
@@ -25,7 +26,7 @@ from report_learned import (
     video_table,
 )
 from report_maps import faithful_table, head_table, place_table, trusted_table, untrained_table
-from report_papers import first_claims, scoreboard
+from report_papers import first_claims, scoreboard, state, verdict_counts
 from report_pays import draw_pays
 from report_roofline import figure_roofline, roofline_table
 from report_speed import (
@@ -60,6 +61,10 @@ ATTENTION_PAGES = {
 BLOCKS: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"papers": first_claims},
     "docs/results/index.md": {"scoreboard": scoreboard, "results": first_screen},
+    "docs/results/state.md": {
+        "counts": verdict_counts,
+        **{page: partial(state, paper) for paper, page in PAGES.items()},
+    },
     "docs/cores/index.md": {"cores": core_table},
     "docs/certificate.md": {"card": card_text, "all": certificate_table, "mutations": mutation_table},
     "docs/benchmark.md": {

@@ -172,11 +172,20 @@ def picture_table() -> str:
     chance = next(iter(runs.values()))[0]
     rows = []
     for row, found in runs.items():
-        cells = ([tests[test]["score"] for tests in found if test in tests] for test in PICTURE_TESTS)
-        rows.append((row, len(found), *(f"{middle(scores):.3f}" if scores else "-" for scores in cells)))
+        cells = ([tests[test] for tests in found if test in tests] for test in PICTURE_TESTS)
+        rows.append((row, len(found), *map(_with_control, cells)))
     first = ("*chance*", "", *(f"{chance[test]['chance']:.3f}" for test in PICTURE_TESTS))
     heads = ["encoder", "seeds", *(test.replace(" of the top 20%", "") for test in PICTURE_TESTS)]
     return markdown_table(heads, sorted([first, *rows], key=lambda row: row[2]))
+
+
+def _with_control(tests: list[Row]) -> str:
+    """A score, and beside it that of one fixed map for all pictures, where the test has this control."""
+    if not tests:
+        return "-"
+    controls = [test["static"] for test in tests if "static" in test]
+    shown = f"{middle([test['score'] for test in tests]):.3f}"
+    return f"{shown} ({middle(controls):.3f})" if controls else shown
 
 
 def video_table() -> str:

@@ -1,165 +1,130 @@
-"""The scoreboard of docs/results: what the papers claim, and whether our runs show it. Read from ``results`` alone.
+"""Compare the claims of the papers with result files, for the scoreboard, README and the state of the reproduction.
 
-A claim is that one model does better than another. It *holds* where the 95 % interval of the first lies above that of
-the second, is *not shown* where they meet, and is *contradicted* where it lies below.
+A claim *holds* where three seeds or more of both rows have 95 % intervals that are apart, the claim's way round, and is
+the *opposite* where they are apart the other way round; else it is *not shown*, with the reason. A claim that two rows
+do alike holds where both intervals lie within ``MARGIN`` of each other.
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
 import source_tree  # noqa: F401
+from claims import CLAIMS, PAGES, SHORT, Claim
 from recollect.evaluation.confidence_interval import seeds_interval
-from recollect.recipes.result_tables import markdown_table
+from recollect.recipes import RECIPES
+from recollect.recipes.base import Run
+from recollect.recipes.result_tables import markdown_cell, markdown_table
+from recollect.training.training_aids import all_training_aids
 from report_tables import Row, finished, middle, read_runs
 
-VERDICTS = {"holds": "hold", "not shown": "not shown", "contradicted": "contradicted"}
-HEADS = ["paper", "claim", "paper's numbers", "ours", "seeds", "verdict"]
+SEEDS, MARGIN = 3, 0.05
+"""Seeds that a verdict needs, and how far apart rows that do alike may be."""
+NO_RESULT = ("not run", "needs data", "needs an accelerator")
+STATE_HEADS = ["place", "claim, and the paper's numbers", "recipe", "ours", "verdict", "still to run"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Claim:
-    """One model against another on a test of a recipe."""
+@dataclass(frozen=True)
+class Finding:
+    """What our results say about a claim."""
 
-    page: str
-    """Page of docs/results."""
-    paper: str
-    text: str
-    published: str
-    recipe: str
-    first: str
-    """Label of the runs that should be better."""
-    second: str
-    test: str = ""
-    names: tuple[str, str] = ("", "")
-    """Of both, in the table."""
-    by_samples: bool = False
-    """Compare the rows of training until an evaluation had no mistake; fewer are better."""
-    how: str = ""
-    """How far the comparison holds, for README; empty: not shown there."""
-
-
-HTM, TLB, TTM, THESIS = "Lampinen et al. 2021", "Didolkar et al. 2022", "Ryoo et al. 2023", "George 2021"
-SHORT = {HTM: "HTM", TLB: "TLB", TTM: "TTM", THESIS: "George"}
-CLAIMS = (
-    Claim(
-        page="htm", paper=HTM, text="recalls 8 dances after a delay of 48", published="97.2 % (TrXL 49.2 %)",
-        recipe="htm-ballet", first="hcam-imitated-lite", second="transformer-xl-full-window-imitated-lite",
-        test="8 dances, delay 48", names=("hcam", "transformer-xl, full window"),
-        how="symbols for pixels, imitation for reinforcement",
-    ),
-    Claim(
-        page="htm", paper=HTM, text="recalls words after distractors", published="95.5 % (TrXL 32.1 %), 20 distractors",
-        recipe="htm-words", first="hcam-imitated-lite", second="transformer-xl-full-window-imitated-lite",
-        test="4 distractors", names=("hcam", "transformer-xl, full window"),
-    ),
-    Claim(
-        page="htm", paper=HTM, text="knows what is in closed boxes", published="91.7 % (TrXL 46.1 %), long delay",
-        recipe="htm-permanence", first="hcam-imitated-lite", second="transformer-xl-full-window-imitated-lite",
-        test="delay 64", names=("hcam", "transformer-xl, full window"),
-    ),
-    Claim(
-        page="htm", paper=HTM, text="joins two pairs that share an item", published="97.5 %",
-        recipe="htm-inference", first="hcam-lite", second="transformer-xl-lite", test="AC",
-        names=("hcam", "transformer-xl"),
-    ),
-    Claim(
-        page="htm", paper=HTM, text="finds goals in streets never seen", published="26.8 (TrXL 19.9)",
-        recipe="htm-streets", first="hcam-imitated-lite", second="transformer-xl-imitated-lite",
-        test="a city held out", names=("hcam", "transformer-xl"),
-    ),
-    Claim(
-        page="tlb", paper=TLB, text="learns copying from fewer rows than Feedback Transformer",
-        published="6 200 rows (11 800)", recipe="copying", first="tlb", second="feedback-transformer",
-        names=("tlb", "feedback-transformer"), by_samples=True,
-    ),
-    Claim(
-        page="tlb", paper=TLB, text="ListOps better than a Transformer", published="38.2 % (37.6 %)",
-        recipe="listops", first="two-way-tlb-paper", second="transformer-paper", names=("tlb", "Transformer"),
-    ),
-    Claim(
-        page="tlb", paper=TLB, text="pictures of twice the size", published="better than ViT",
-        recipe="tlb-images", first="vit-tlb", second="vit", test="128 px", names=("ViT + TLB", "ViT"),
-        how="made-up shapes for CIFAR and STL; the claim is the order",
-    ),
-    Claim(
-        page="tlb", paper=TLB, text="imitation in BabyAI", published="better than a Transformer",
-        recipe="tlb-babyai", first="instructed-putnextlocal-lite", second="transformer-putnextlocal-lite",
-        names=("Transformer + TLB", "Transformer"),
-    ),
-    Claim(
-        page="tlb", paper=TLB, text="offline learning (Decision Transformer)", published="better than DT",
-        recipe="tlb-decision-transformer", first="tlb-catch-lite", second="causal-transformer-catch-lite",
-        names=("DT + TLB", "DT"),
-    ),
-    Claim(
-        page="ttm", paper=TTM, text="detects activities that began before the window",
-        published="24.96 mAP (21.04)", recipe="ttm-video", first="ttm-mixer-16", second="mixer-16-16",
-        test="lag beyond the window", names=("TTM-Mixer", "Mixer over a window"),
-        how="procedural videos for Charades; not mAP",
-    ),
-    Claim(
-        page="ttm", paper=TTM, text="a robot needs the memory", published="better than without",
-        recipe="ttm-robots", first="ttm-goal-shown-once-lite", second="ttm-no-memory-goal-shown-once-lite",
-        names=("ttm", "ttm, no memory"),
-    ),
-    Claim(
-        page="attention", paper=THESIS, text="attention with a memory follows a marked ball (task ours)", published="-",
-        recipe="attention-agents", first="mott-track-imitated-lite", second="memoryless-track-imitated-lite",
-        names=("mott", "no memory"), how="a world of ours; Atari at full length was not run",
-    ),
-)  # fmt: skip
+    verdict: str
+    ours: str
+    seeds: tuple[int, int]
 
 
 def scoreboard() -> str:
-    """Return a table with a line per claim."""
+    """Return a table with a line per claim that results can be compared with."""
     rows = []
     for claim in CLAIMS:
-        ours, seeds, verdict = compare(claim)
-        rows.append(
-            (f"[{SHORT[claim.paper]}]({claim.page}.md)", claim.text, claim.published, ours, seeds, f"**{verdict}**")
-        )
-    return markdown_table(HEADS, rows, "llllll")
+        found = compare(claim)
+        if any(found.seeds):
+            link = f"[{SHORT[claim.paper]}]({PAGES[claim.paper]}.md)"
+            cells = (markdown_cell(claim.text), claim.published, found.ours, _seeds(found), f"**{found.verdict}**")
+            rows.append((link, *cells))
+    return markdown_table(["paper", "claim", "paper's numbers", "ours", "seeds", "verdict"], rows, "llllll")
 
 
 def first_claims() -> str:
     """Return README's table: one claim of each paper."""
-    rows, verdicts = [], Counter[str]()
+    rows = []
     for claim in CLAIMS:
-        ours, seeds, verdict = compare(claim)
-        verdicts[verdict] += 1
         if claim.how:
-            rows.append((claim.paper, claim.text, claim.published, f"{ours}, {seeds} seeds", f"{verdict}; {claim.how}"))
-    counts = ", ".join(f"{verdicts[verdict]} {words}" for verdict, words in VERDICTS.items())
+            found = compare(claim)
+            ours = f"{found.ours}, {_seeds(found)} seeds"
+            rows.append((claim.paper, claim.text, claim.published, ours, f"{found.verdict}; {claim.how}"))
     table = markdown_table(["paper", "claim", "theirs", "ours", "how far it holds"], rows, "lllll")
-    return f"{table}\n\nOf all {len(CLAIMS)} claims: {counts}."
+    return f"{table}\n\n{verdict_counts()}"
 
 
-def compare(claim: Claim) -> tuple[str, str, str]:
-    """Return our numbers, numbers of seeds, and the verdict.
-
-    Raises:
-        ValueError: a result is missing.
-    """
-    pair = [finished(read_runs(claim.recipe, label)) for label in (claim.first, claim.second)]
-    if not all(pair):
-        raise ValueError(f"{claim.recipe} has no finished run of {claim.first} or {claim.second}")
-    seeds = ", ".join(str(len(runs)) for runs in pair)
-    seeds = str(len(pair[0])) if len(pair[0]) == len(pair[1]) else seeds
-    if claim.by_samples:
-        first, second = (float(np.median([run["samples_to_perfect"] for run in runs])) for runs in pair)
-        shown = [f"{number:,.0f} rows".replace(",", " ") for number in (first, second)]
-        return _words(claim, shown), seeds, _verdict((-first, -first), (-second, -second))
-    scores = [middle([run["tests"][claim.test]["score"] for run in runs]) for runs in pair]
-    is_share = max(scores) <= 1
-    shown = [f"{100 * score:.1f} %" if is_share else f"{score:.1f}" for score in scores]
-    return _words(claim, shown), seeds, _verdict(*(_interval(runs, claim.test) for runs in pair))
+def verdict_counts() -> str:
+    """Return a sentence with the number of claims by verdict."""
+    kinds = Counter(compare(claim).verdict.partition(" (")[0] for claim in CLAIMS)
+    order = ("holds", "opposite", "not shown", *NO_RESULT)
+    counts = ", ".join(f"{kinds[kind]} {kind}" for kind in order if kinds[kind])
+    return f"Of all {len(CLAIMS)} claims: {counts}."
 
 
-def _words(claim: Claim, shown: Sequence[str]) -> str:
-    return f"{claim.names[0]} {shown[0]} ({claim.names[1]} {shown[1]})"
+def state(paper: str) -> str:
+    """Return the table of a paper: every table, figure and study, with its verdict."""
+    rows = []
+    for claim in CLAIMS:
+        if claim.paper != paper:
+            continue
+        found = compare(claim)
+        verdict = f"**{found.verdict}**" + (f": {claim.reason}" if claim.reason else "")
+        recipe = f"`{claim.recipe}`<br>{'<br>'.join(_runs_done(claim.recipe))}"
+        text = f"{markdown_cell(claim.text)}<br>*{markdown_cell(claim.published)}*"
+        rows.append((claim.place, text, recipe, found.ours or "-", verdict, _still_to_run(claim, found)))
+    return markdown_table(STATE_HEADS, rows, "llllll")
+
+
+@cache
+def compare(claim: Claim) -> Finding:
+    """Return our numbers and the verdict."""
+    if not claim.first:
+        return Finding(claim.missing, "", (0, 0))
+    first, second = (finished(read_runs(claim.recipe, label)) for label in (claim.first, claim.second))
+    seeds = (len(first), len(second))
+    if not first or not second:
+        return Finding(claim.missing, "", seeds)
+    ours = _numbers(claim, first, second) + _helps(first)
+    return Finding(_verdict(claim, first, second), ours, seeds)
+
+
+def _verdict(claim: Claim, first: Sequence[Row], second: Sequence[Row]) -> str:
+    fewest = min(len(first), len(second))
+    seeds = "" if fewest >= SEEDS else f" ({fewest} seed{'s' if fewest > 1 else ''})"
+    if claim.trained is not None and not _above_chance(second, claim.trained):
+        return f"not shown ({markdown_cell(claim.names[1])} is not trained)"
+    (low, high), (other_low, other_high) = _intervals(claim, first, second)
+    if claim.kind == "alike":
+        apart = max(high, other_high) - min(low, other_low) > MARGIN
+        disjoint = low > other_high or high < other_low
+        holds, opposite = not apart, apart and disjoint
+    else:
+        holds, opposite = low > other_high, high < other_low
+    if opposite:
+        return f"opposite{seeds}"
+    return "holds" if holds and not seeds else f"not shown{seeds}"
+
+
+def _intervals(
+    claim: Claim, first: Sequence[Row], second: Sequence[Row]
+) -> tuple[tuple[float, float], tuple[float, float]]:
+    if claim.kind == "samples":  # fewer are better
+        return _range(first, "samples_to_perfect", -1), _range(second, "samples_to_perfect", -1)
+    if claim.kind == "frames":
+        return _range(first, "frames_per_second"), _range(second, "frames_per_second")
+    return _interval(first, claim.test), _interval(second, claim.test)
+
+
+def _range(runs: Sequence[Row], field: str, sign: int = 1) -> tuple[float, float]:
+    found = [sign * float(run[field]) for run in runs]
+    return min(found), max(found)
 
 
 def _interval(runs: Sequence[Row], test: str) -> tuple[float, float]:
@@ -168,7 +133,105 @@ def _interval(runs: Sequence[Row], test: str) -> tuple[float, float]:
     return found.low, found.high
 
 
-def _verdict(first: tuple[float, float], second: tuple[float, float]) -> str:
-    if first[0] > second[1]:
-        return "holds"
-    return "contradicted" if first[1] < second[0] else "not shown"
+def _above_chance(runs: Sequence[Row], test: str) -> bool:
+    """Whether the interval of a row on a test lies above chance, or above its own untrained weights."""
+    trained = test.removesuffix(", untrained")
+    floor = middle([run["tests"][test]["score" if trained != test else "chance"] for run in runs])
+    return _interval(runs, trained)[0] > floor
+
+
+def _numbers(claim: Claim, first: Sequence[Row], second: Sequence[Row]) -> str:
+    if claim.kind in ("samples", "frames"):
+        field, unit = ("samples_to_perfect", "rows") if claim.kind == "samples" else ("frames_per_second", "steps/s")
+        found = (middle([float(run[field]) for run in runs]) for runs in (first, second))
+        shown = [f"{number:,.0f} {unit}".replace(",", " ") for number in found]
+    else:
+        scores = [middle([run["tests"][claim.test]["score"] for run in runs]) for runs in (first, second)]
+        share = all(0 <= score <= 1 for score in scores)
+        shown = [f"{100 * score:.1f} %" if share else f"{score:.1f}" for score in scores]
+        shown = [text + _control(runs, claim.test) for text, runs in zip(shown, (first, second), strict=True)]
+    return f"{claim.names[0]} {shown[0]} ({claim.names[1]} {shown[1]})"
+
+
+def _control(runs: Sequence[Row], test: str) -> str:
+    """Return the score of one fixed map for all pictures, where a test has this control."""
+    found = [run["tests"][test]["static"] for run in runs if "static" in run["tests"][test]]
+    return f", one map for all {100 * middle(found):.1f} %" if found else ""
+
+
+def _helps(runs: Sequence[Row]) -> str:
+    aids = [name for name in all_training_aids(runs[0]["config"]) if name != "reconstruction"]
+    return f"; helps: {markdown_cell(', '.join(aids))}" if aids else ""
+
+
+def _seeds(found: Finding) -> str:
+    return str(found.seeds[0]) if found.seeds[0] == found.seeds[1] else ", ".join(map(str, found.seeds))
+
+
+@cache
+def _results(recipe: str) -> tuple[Row, ...]:
+    """Return label, scale, seed and seconds of the finished runs of a recipe."""
+    kept = ("label", "scale", "seed", "seconds")
+    return tuple({key: run[key] for key in kept} for run in finished(read_runs(recipe)))
+
+
+@cache
+def _rows(recipe: str, scale: str) -> Mapping[str, Run]:
+    return {run.label: run for run in RECIPES[recipe].rows(scale)}
+
+
+def _planned(recipe: str, scale: str, run: Run) -> int:
+    return RECIPES[recipe].seeds[scale] if run.seeds is None else run.seeds  # type: ignore[index]
+
+
+@cache
+def _runs_done(recipe: str) -> tuple[str, ...]:
+    """Return the finished and planned runs of every scale of a recipe."""
+    done = Counter[str]()
+    for result in _results(recipe):
+        run = _rows(recipe, result["scale"]).get(result["label"])
+        done[result["scale"]] += run is not None and result["seed"] < _planned(recipe, result["scale"], run)
+    planned = {
+        scale: sum(_planned(recipe, scale, run) for run in _rows(recipe, scale).values()) for scale in scales(recipe)
+    }
+    return tuple(f"{scale} {done[scale]} of {number}" for scale, number in planned.items())
+
+
+def scales(recipe: str) -> Sequence[str]:
+    """Return the names of a recipe's scales."""
+    return tuple(RECIPES[recipe].runs)
+
+
+def _still_to_run(claim: Claim, found: Finding) -> str:
+    """Return the runs that a verdict lacks, and their hours of one processor core where these are known."""
+    if not claim.first:
+        return claim.needs or "-"
+    parts = []
+    for label, there in zip((claim.first, claim.second), found.seeds, strict=True):
+        if there < SEEDS:
+            parts.append((SEEDS - there, _hours(claim, label)))
+    if not parts:
+        return "-"
+    number = sum(runs for runs, _ in parts)
+    known = [runs * hours for runs, hours in parts if hours is not None]
+    cost = f"{sum(known):.1f} h of one core" if len(known) == len(parts) else "hours not measured"
+    return f"{number} runs; {claim.needs or cost}"
+
+
+def _hours(claim: Claim, label: str) -> float | None:
+    """Return the hours of one run of a row: measured, or its limit, or as the recipe's others; None if unknown."""
+    scale = next((scale for scale in scales(claim.recipe) if label in _rows(claim.recipe, scale)), "lite")
+    runs = [run for run in _results(claim.recipe) if run["label"] == label]
+    limit = (
+        _rows(claim.recipe, scale)[label].config.fit.processor_seconds if label in _rows(claim.recipe, scale) else None
+    )
+    if not runs and limit is not None:
+        return limit / 3600
+    for recipe in filter(None, (claim.recipe, claim.like)):
+        runs = runs or [run for run in _results(recipe) if run["scale"] == scale]
+    return float(np.mean([run["seconds"] for run in runs])) / 3600 if runs else None
+
+
+def without_reason() -> list[Claim]:
+    """Return the claims whose verdict is the opposite, and that do not say why."""
+    return [replace(claim) for claim in CLAIMS if compare(claim).verdict.startswith("opposite") and not claim.reason]
