@@ -112,7 +112,7 @@ HTM_CLAIMS = (
     _htm("figure 6b, table 3", "joins two pairs that share an item", "97.5 %", "htm-inference", first="hcam-lite",
          second="transformer-xl-lite", test="AC", names=("hcam", "transformer-xl"), trained="AB",
          reason="transformer-xl answers not even questions about one pair"),
-    _htm("figure 6b", "joins two pairs: the trained model above its initial weights", "97.5 %", "htm-inference",
+    _htm("figure 6b", "joins two pairs that share an item, against no memory", "97.5 %", "htm-inference",
          first="hcam-lite", second="memoryless-lite", test="AC", names=("hcam", "no memory")),
     _htm("figure 6c, table 3", "finds goals in streets never seen", "26.8 (TrXL 19.9)", "htm-streets", first=ALONE,
          second="transformer-xl-imitated-lite", test="a city held out", names=("hcam", "transformer-xl"),

@@ -12,6 +12,8 @@ ROOT = Path(__file__).parents[1]
 CORE_PAGES = sorted(path for path in (ROOT / "docs/cores").glob("*.md") if path.stem != "index")
 MOST_WORDS = 900
 
+STATE = "docs/results/state.md"
+
 
 @pytest.fixture(scope="module", autouse=True)
 def scripts():
@@ -58,16 +60,59 @@ def test_drawings_are_those_of_the_script_in_the_colours_of_the_page():
 
 
 @pytest.mark.long
-def test_the_scoreboard_is_made_from_the_results():
+def test_scoreboard_and_state_are_made_from_the_results():
     import report_papers
 
-    page, readme = ((ROOT / name).read_text() for name in ("docs/results/index.md", "README.md"))
+    page, readme, state = ((ROOT / name).read_text() for name in ("docs/results/index.md", "README.md", STATE))
     assert report_papers.scoreboard() in page and report_papers.first_claims() in readme, "python benchmarks/report.py"
+    assert all(report_papers.state(paper) in state for paper in report_papers.PAGES), "python benchmarks/report.py"
+    assert report_papers.without_reason() == []
+    for claim in report_papers.CLAIMS:
+        found = report_papers.compare(claim)
+        assert found.verdict and (found.verdict != "holds" or min(found.seeds) >= 3), claim
 
 
-def test_verdicts_follow_from_intervals():
+def test_claims_name_rows_and_tests_that_exist():
     import report_papers
 
-    assert report_papers._verdict((0.6, 0.7), (0.4, 0.5)) == "holds"
-    assert report_papers._verdict((0.4, 0.5), (0.6, 0.7)) == "contradicted"
-    assert report_papers._verdict((0.4, 0.6), (0.5, 0.7)) == "not shown"
+    for claim in report_papers.CLAIMS:
+        rows = {
+            label: run
+            for scale in report_papers.scales(claim.recipe)
+            for label, run in report_papers._rows(claim.recipe, scale).items()
+        }
+        for label in filter(None, (claim.first, claim.second)):
+            assert label in rows, claim
+            if claim.kind in ("above", "alike") and not label.endswith("-paper"):
+                assert claim.test in rows[label].scored, claim
+
+
+def seeds_of(score, number=3, chance=0.5, rows=400):
+    asked = [1.0] * rows
+    correct = [1.0] * round(score * rows) + [0.0] * (rows - round(score * rows))
+    test = {"score": score, "chance": chance, "correct": correct, "asked": asked}
+    return [{"tests": {"": test, "easy": test}}] * number
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "second", "trained", "verdict"),
+    [
+        ("above", seeds_of(0.9), seeds_of(0.7), None, "holds"),
+        ("above", seeds_of(0.9), seeds_of(0.7, number=1), None, "not shown (1 seed)"),
+        ("above", seeds_of(0.7), seeds_of(0.9), None, "opposite"),
+        ("above", seeds_of(0.7, number=2), seeds_of(0.9), None, "opposite (2 seeds)"),
+        ("above", seeds_of(0.8), seeds_of(0.81), None, "not shown"),
+        ("above", seeds_of(0.9), seeds_of(0.5), "easy", "not shown (other is not trained)"),
+        ("above", seeds_of(0.9), seeds_of(0.7), "easy", "holds"),
+        ("alike", seeds_of(1.0), seeds_of(0.99), None, "holds"),
+        ("alike", seeds_of(0.9), seeds_of(0.7), None, "opposite"),
+        ("alike", seeds_of(0.52), seeds_of(0.55), None, "not shown"),
+    ],
+)
+def test_verdicts_follow_from_seeds_and_intervals(kind, first, second, trained, verdict):
+    import report_papers
+
+    claim = report_papers.Claim(
+        paper="", place="", text="", published="", recipe="", names=("one", "other"), kind=kind, trained=trained
+    )
+    assert report_papers._verdict(claim, first, second) == verdict
