@@ -54,7 +54,8 @@ def first_claims() -> str:
     for claim in CLAIMS:
         if claim.how:
             found = compare(claim)
-            ours = f"{found.ours}, {_seeds(found)} seeds"
+            numbers, helped, _ = found.ours.partition("; helps")
+            ours = f"{numbers}, {_seeds(found)} seeds{', with helps' if helped else ''}"
             rows.append((claim.paper, claim.text, claim.published, ours, f"{found.verdict}; {claim.how}"))
     table = markdown_table(["paper", "claim", "theirs", "ours", "how far it holds"], rows, "lllll")
     return f"{table}\n\n{verdict_counts()}"
