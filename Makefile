@@ -40,8 +40,9 @@ unit-all: .venv/installed-dev
 
 # Each engine's adapter, in environments of their own, because the pins of RLlib and TorchRL exclude each other.
 ENGINES := .venv-engines .venv-rllib
+ENGINE_TESTS := tests/adapters tests/serving/test_ray_serve.py tests/training/test_ray_actors.py
 test-engines: $(ENGINES:%=%/installed)
-	for folder in $(ENGINES); do OMP_NUM_THREADS=1 $$folder/bin/python -m pytest -n 0 -q -m long tests/adapters tests/serving/test_ray_serve.py || exit 1; done
+	for folder in $(ENGINES); do OMP_NUM_THREADS=1 $$folder/bin/python -m pytest -n 0 -q -m long $(ENGINE_TESTS) || exit 1; done
 
 .venv-%/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(@D)

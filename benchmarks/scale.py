@@ -1,7 +1,9 @@
 """What many actors and learners need: constants measured here, and the needs of 1 000 actors and 8 learners from them.
 
     python benchmarks/scale.py          # measures, writes results/scale.json and the table of docs/scale.md
-    python benchmarks/scale.py --table  # the table alone, from the results
+    python benchmarks/scale.py --table  # the tables alone, from the results
+    python benchmarks/scale.py --actors # two actors of Ray, two threads and the synchronous schedule in turns:
+                                        # writes results/actors.json and its table; needs the extra ray
 
 Times of collecting and learning are processor seconds of one thread, which other programs hardly change; the sum over
 learners is the wall time of two processes on one machine. The run is the T-maze with hcam of the prototypes of actors.
@@ -12,6 +14,7 @@ import json
 import os
 import socket
 import time
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -23,18 +26,27 @@ from recollect import learners
 from recollect.benchmark.machine import describe
 from recollect.benchmark.timing import processor_seconds
 from recollect.cores import CORES
+from recollect.ops.allocation import keep_freed_memory
 from recollect.state import leaves
 from recollect.tasks import TMazeConfig
-from recollect.training import ImpalaConfig
+from recollect.training import ImpalaConfig, ScheduleConfig
 from recollect.training.impala.rollouts import Rollout, observation_leaves
-from recollect.training.impala.trainer import ImpalaTrainer
+from recollect.training.impala.trainer import RAY_METRICS, ImpalaTrainer
 
 RESULTS = Path(__file__).parent / "results" / "scale.json"
+ACTORS_RESULTS = RESULTS.with_name("actors.json")
 PAGE = Path(__file__).parents[1] / "docs" / "scale.md"
 BEGIN, END = "<!-- table of benchmarks/scale.py -->\n", "<!-- end -->"
+ACTORS_BEGIN, ACTORS_END = "<!-- table of benchmarks/scale.py --actors -->\n", "<!-- end of actors -->"
 ACTORS, LEARNERS, WAITING = 1000, 8, 64
 HCAM = CORES["hcam"](dim=64, num_layers=1, num_heads=2, memory_len=16, chunk_len=8, num_chunks=8, top_k=2)
 CONFIG = ImpalaConfig(world=TMazeConfig(length=20), core=HCAM, batch_size=32, unroll=32)
+OVERLAPPING = ScheduleConfig(mode="asynchronous", actors=2, queue_length=4)
+SCHEDULES = {
+    "synchronous": ScheduleConfig(),
+    "two threads": OVERLAPPING,
+    "two actors of Ray": replace(OVERLAPPING, engine="ray"),
+}
 
 
 def rollout_bytes(rollout: Rollout) -> tuple[int, int]:
@@ -92,6 +104,52 @@ def measure() -> dict[str, Any]:
     return {"constants": constants, "command": "python benchmarks/scale.py", "seeds": [0], **describe()}
 
 
+def compare_actors(rounds: int, seconds: float) -> dict[str, Any]:
+    """Measure environment steps per second of three schedules in turns, each for some seconds of every round."""
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    trainers = {name: replace(CONFIG, schedule=schedule).build() for name, schedule in SCHEDULES.items()}
+    rates: dict[str, list[float]] = {name: [] for name in SCHEDULES}
+    lags: dict[str, list[float]] = {name: [] for name in SCHEDULES}
+    last: dict[str, float] = {}
+    for turn in range(rounds + 1):
+        for name, trainer in trainers.items():
+            for _ in range(5):  # what was played during the others' turns is learned from first
+                trainer.step()
+            began, steps = time.perf_counter(), trainer.environment_steps
+            while time.perf_counter() < began + seconds:
+                last = trainer.step()
+                lags[name].append(last["policy_lag"])
+            if turn:  # the first one warms up
+                rates[name].append((trainer.environment_steps - steps) / (time.perf_counter() - began))
+    for trainer in trainers.values():
+        trainer.close()
+    threads, plain = rates["two threads"], rates["synchronous"]
+    better = [max(pair) for pair in zip(threads, plain, strict=True)]
+    ratios = [rate / best for rate, best in zip(rates["two actors of Ray"], better, strict=True)]
+    return {
+        "steps_per_second": {name: round(median(found)) for name, found in rates.items()},
+        "rounds": {name: [round(rate) for rate in found] for name, found in rates.items()},
+        "ray_to_better_by_round": [round(ratio, 2) for ratio in ratios],
+        "ray_to_better": round(median(ratios), 2),
+        "policy_lag": {name: round(sum(found) / len(found), 2) for name, found in lags.items()},
+        "newest": {name: round(last[name], 3) for name in RAY_METRICS},
+        "command": f"python benchmarks/scale.py --actors --rounds {rounds} --seconds {seconds:g}",
+        "seeds": [0],
+        "load": os.getloadavg(),
+        **describe(),
+    }
+
+
+def actors_table(found: dict[str, Any]) -> str:
+    """Return the rates of three schedules as a table."""
+    lines = ["| actors | environment steps per second | policy lag |", "|---|---:|---:|"]
+    for name, rate in found["steps_per_second"].items():
+        lines.append(f"| {name} | {_number(rate)} | {found['policy_lag'][name]:.1f} |")
+    ratio = f"{found['ray_to_better']:.2f}"
+    return "\n".join([*lines, f"| Ray against the better of the others, median of the rounds | {ratio} | |"]) + "\n"
+
+
 def needs(c: dict[str, Any], actors: int = ACTORS, count: int = LEARNERS, waiting: int = WAITING) -> dict[str, float]:
     """Return what so many actors and learners need; the formulae are those of docs/scale.md."""
     rollouts = actors / c["collect_seconds"]
@@ -123,16 +181,26 @@ def _number(value: float) -> str:
     return f"{value:.3g}" if value < 100 else f"{value:,.0f}".replace(",", " ")
 
 
-def write_page(found: dict[str, Any]) -> None:
-    """Replace the table of the page."""
-    text = PAGE.read_text()
-    before, after = text.split(BEGIN)[0], text.split(END)[1]
-    PAGE.write_text(f"{before}{BEGIN}\n{table(found)}\n{END}{after}")
+def write_page() -> None:
+    """Replace the tables of the page."""
+    for path, make, begin, end in (
+        (RESULTS, table, BEGIN, END),
+        (ACTORS_RESULTS, actors_table, ACTORS_BEGIN, ACTORS_END),
+    ):
+        text = PAGE.read_text()
+        before, after = text.split(begin)[0], text.split(begin)[1].split(end)[1]
+        PAGE.write_text(f"{before}{begin}\n{make(json.loads(path.read_text()))}\n{end}{after}")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--table", action="store_true", help="write the table from the results")
-    if not parser.parse_args().table:
+    parser.add_argument("--table", action="store_true", help="write the tables from the results")
+    parser.add_argument("--actors", action="store_true", help="compare two actors of Ray with threads")
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--seconds", type=float, default=4.0, help="of each schedule in every round")
+    options = parser.parse_args()
+    if options.actors:
+        ACTORS_RESULTS.write_text(json.dumps(compare_actors(options.rounds, options.seconds), indent=1) + "\n")
+    elif not options.table:
         RESULTS.write_text(json.dumps(measure(), indent=1) + "\n")
-    write_page(json.loads(RESULTS.read_text()))
+    write_page()

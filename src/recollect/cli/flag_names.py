@@ -33,6 +33,9 @@ _SYNONYMS: dict[str, tuple[str, ...]] = {
     "--data.source": ("--data", "--dataset"),
     "--core.dim": ("--hidden-size", "--d-model"),
     "--optimizer.weight-decay": ("--weight-decay",),
+    "--schedule.engine": ("--engine",),
+    "--schedule.actors": ("--actors",),
+    "--schedule.address": ("--address",),
     "--fit.report-every": ("--report-every",),
     "--fit.report-seconds": ("--report-seconds",),
     "--fit.checkpoint-every": ("--checkpoint-every",),
@@ -62,7 +65,7 @@ _REMEDIES: dict[str, tuple[str, ...]] = {
     "use --device cuda": ("--cuda", "--gpu", "--use-cuda"),
     "use --optimizer.algorithm": ("--optimizer", "--optim"),
     "use --optimizer.betas or --optimizer.smoothing": ("--momentum",),
-    "use --schedule.actors, with --schedule.mode asynchronous": ("--num-workers", "--num-actors", "--workers"),
+    "use --actors, and --engine ray for processes": ("--num-workers", "--num-actors", "--workers"),
     "use --from RUN": ("--checkpoint", "--load", "--load-path", "--pretrained", "--init-from"),
     "use --resume": ("--continue", "--restore"),
 }  # fmt: skip

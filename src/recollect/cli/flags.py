@@ -198,7 +198,20 @@ def likely_flags(task: str, core: str, trainer: str | None = None) -> tuple[dict
 
 def full_names(words: Sequence[str]) -> list[str]:
     """Replace short names and synonyms of flags by their full names."""
-    return [_full(word) for word in words]
+    return [*map(_full, words), *_overlapping(words)]
+
+
+def _overlapping(words: Sequence[str]) -> list[str]:
+    """Return what ``--engine`` and ``--actors`` imply: actors that play while the learner learns, two rollouts each."""
+    given = {_full(word).partition("=")[0] for word in words}
+    short = {word.partition("=")[0] for word in words} & {"--engine", "--actors"}
+    implied = ["--schedule.mode", "asynchronous"] if short and "--schedule.mode" not in given else []
+    if "--actors" in short and "--schedule.queue-length" not in given:
+        joined = [word for part in words for word in part.split("=", 1)]
+        number = joined[joined.index("--actors") + 1 :][:1]
+        if number and number[0].isdecimal():
+            implied += ["--schedule.queue-length", str(2 * int(number[0]))]
+    return implied
 
 
 def require_known(

@@ -34,10 +34,11 @@ Config = Mapping[str, Any]
 FREE = (
     *("fit.steps", "fit.stop_score", "fit.processor_seconds"),
     *("fit.report_every", "fit.report_seconds", "fit.evaluate_every", "fit.checkpoint_every", "fit.keep_checkpoints"),
-    *("evaluation", "evaluation_rows"),
+    *("evaluation", "evaluation_rows", "schedule.address"),
 )
-"""Settings that may change when a run resumes: its length, what it writes and keeps, and its evaluations. They do not
-change what an optimiser step computes, except for a learning rate that falls towards the last step."""
+"""Settings that may change when a run resumes: its length, what it writes and keeps, its evaluations, and the cluster
+of its actors. They do not change what an optimiser step computes, except for a learning rate that falls towards the
+last step."""
 
 
 def changed_settings(old: Config, new: Config) -> list[str]:

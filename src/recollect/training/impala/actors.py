@@ -17,6 +17,7 @@ reinforcement learning tasks, section 2.4.
 """
 
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
@@ -173,17 +174,28 @@ class AsyncActors(Actors):
         """Rollouts that arrived and wait to be learned from."""
         return len(self._waiting)
 
-    def wait_until_started(self) -> list[int]:
-        """Wait until every actor can play, but no longer than ``timeout``; return the actors that cannot play yet.
+    def wait_until_started(self) -> None:
+        """Wait until every actor can play; after ``timeout`` begin with those that can, and warn.
 
         Raises:
-            StepError: a world cannot be made, or an actor is lost again and again.
+            StepError: a world cannot be made, an actor is lost again and again, or none can play.
         """
         end = monotonic() + self.timeout
-        with time_limited(math.inf, patience=0.0):
-            while self._starting and monotonic() < end:
-                self._handle(self.placement.receive(min(1.0, self.timeout)))
-        return sorted(self._starting)
+        try:
+            with time_limited(math.inf, patience=0.0):
+                while self._starting and monotonic() < end:
+                    self._handle(self.placement.receive(min(1.0, self.timeout)))
+            self._check_hanging()
+        except BaseException:
+            self.close()
+            raise
+        if self._starting:
+            names, room = sorted(self._starting), self.placement.describe_room()
+            warnings.warn(
+                f"actors {names} have not started after {self.timeout:g} s{room}: the run begins without them",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def take(self) -> Delivery:
         """Return the next finished rollout."""
@@ -282,7 +294,8 @@ class AsyncActors(Actors):
     def _check_hanging(self) -> None:
         now = monotonic()
         if len(self._starting) == len(self._asked) and now - self._heard > self.timeout:
-            raise ActorLostError(f"none of the {len(self._asked)} actors has started for {now - self._heard:.0f} s")
+            room = self.placement.describe_room()
+            raise ActorLostError(f"none of the {len(self._asked)} actors starts within {self.timeout:g} s{room}")
         waits = {actor: now - asked.since for actor, asked in enumerate(self._asked) if asked.numbers}
         hanging = [actor for actor, wait in waits.items() if wait > self.timeout]
         if hanging:

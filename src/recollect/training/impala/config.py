@@ -189,9 +189,19 @@ class ScheduleConfig:
     """Order of acting and learning, and the curriculum of worlds."""
 
     mode: Literal["synchronous", "asynchronous"] = "synchronous"
-    """Act and learn in turn, or at the same time, with actors in their own threads."""
+    """Act and learn in turn, or at the same time, with actors in their own threads or processes."""
     actors: int = 1
-    """Threads that play, each with a world of ``batch_size`` rows; 1 when synchronous."""
+    """Threads or processes that play, each with a world of ``batch_size`` rows; 1 when synchronous."""
+    engine: Literal["threads", "ray"] = "threads"
+    """Where actors of an asynchronous schedule run: in threads, or in processes of Ray with one processor each."""
+    address: str | None = None
+    """Ray cluster to join: auto for the one on this machine, or HOST:PORT. None starts Ray here for the run."""
+    snapshot_every: int = 1
+    """With Ray: rollouts of an actor between those that bring its world and memory for checkpoints. A larger number
+    sends less, and a resumed run goes back to the newest snapshot, with new random numbers for its actions."""
+    rollout_state: Literal["exact", "bfloat16"] = "exact"
+    """With Ray: how the memory at the start of a rollout travels; bfloat16 halves its bytes. It does not travel at all
+    with ``loss.reuse.learner_memory="empty"``."""
     queue_length: int = 2
     """Rollouts that exist at once when asynchronous: being played, waiting or being learned from. With 1, actor and
     learner take turns, with the numbers of the synchronous schedule; of one actor the lag is at most one less."""
@@ -214,6 +224,19 @@ class ScheduleConfig:
             remedy = f"give at least one rollout for each of the {self.actors} actors"
             require(self.queue_length >= self.actors, "queue_length", self.queue_length, remedy)
         require(self.timeout > 0, "timeout", self.timeout, "give some seconds")
+        self._require_engine()
+
+    def _require_engine(self) -> None:
+        """Check the settings of Ray."""
+        require_one_of(self, "engine", "rollout_state")
+        require(self.snapshot_every >= 1, "snapshot_every", self.snapshot_every, "give at least 1")
+        if self.engine == "ray":
+            remedy = "its actors play while the learner learns: use mode='asynchronous', as --engine ray does"
+            require(self.mode == "asynchronous", "engine", self.engine, remedy)
+            return
+        for name in ("address", "snapshot_every", "rollout_state"):
+            value, default = getattr(self, name), type(self).__dataclass_fields__[name].default
+            require(value == default, name, value, f"only with engine='ray'; leave it at {default!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,6 +275,9 @@ class ImpalaConfig(ActingConfig):
         self.loss.reuse.require_rows(self.unroll + 1)
         in_turn = self.loss.imitation.steps is None or self.schedule.mode == "synchronous"
         require(in_turn, "mode", self.schedule.mode, "a teacher needs the synchronous schedule (loss.imitation)")
+        travels = self.schedule.rollout_state == "exact" or self.loss.reuse.learner_memory == "stored"
+        remedy = "no memory travels with loss.reuse.learner_memory='empty': leave it at 'exact'"
+        require(travels, "rollout_state", self.schedule.rollout_state, remedy)
         decisions = self.loss.supervision.decision_cost
         remedy = "it counts only while a run only imitates: give loss.imitation.steps (--imitate 300), or 0 here"
         require(not decisions or bool(self.loss.imitation.steps), "decision_cost", decisions, remedy)

@@ -7,7 +7,8 @@
 
 A ticket is one rollout of one incarnation of one actor: an actor that died comes back as the next incarnation, and
 whatever arrives late from an earlier one is recognised and dropped. :class:`ThreadPlacement` has threads of the
-learner's process. Another framework for actors derives from :class:`Placement`.
+learner's process, ``ray_placement.py`` processes of a cluster. Another framework for actors derives from
+:class:`Placement`.
 """
 
 import queue
@@ -154,6 +155,10 @@ class Placement(ABC):
     def describe(self, actor: int) -> str:
         """Return an actor's name, and what is known of its rollout in progress."""
         return f"actor {actor}"
+
+    def describe_room(self) -> str:
+        """Return what actors need and what there is of it, for messages about actors that do not start."""
+        return ""
 
 
 class ThreadPlacement(Placement):

@@ -14,7 +14,7 @@ on identifying temporally extended reinforcement learning tasks, section 2.4.
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from time import perf_counter
 from types import MappingProxyType
 from typing import Any
@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from recollect.agents.actor_critic import ActorCritic
+from recollect.config import require
 from recollect.evaluation.agents import METRICS
 from recollect.learners import present
 from recollect.state import detach
@@ -39,6 +40,7 @@ from recollect.training.impala.config import ImpalaConfig
 from recollect.training.impala.ground_truth import rebase_to_unroll_start, subsample
 from recollect.training.impala.loss import REPORTED, impala_loss
 from recollect.training.impala.placement import Delivery, ThreadPlacement, Weights
+from recollect.training.impala.ray_placement import RayPlacement
 from recollect.training.impala.rollouts import MEANS, Rollout
 from recollect.training.impala.supervision import TrainingAids
 from recollect.training.optimizers import Undo, begin_step, load_optimizer, optimizer_tensors, take_step
@@ -46,6 +48,9 @@ from recollect.training.trainer import Trainer, below
 
 TEACHER_METRICS = ("imitation_loss", "agreement", "teacher_rows")
 """Additional metrics of a run with a teacher."""
+RAY_METRICS = ("actor_wait", "learner_wait", "bytes_per_second", "actors_replaced")
+"""Additional metrics of a run with actors of Ray: the share of its time that the actor of a rollout waited to be asked
+(back-pressure) and that the learner waited for a rollout, the bytes that arrive, and the actors replaced so far."""
 
 
 class ImpalaTrainer(Trainer):
@@ -84,6 +89,9 @@ class ImpalaTrainer(Trainer):
         if self.curriculum is not None:
             self.step_metrics += ("level",)
             self.counters += ("level",)
+        if config.schedule.engine == "ray":
+            self.step_metrics += RAY_METRICS
+            self.counters += RAY_METRICS[2:]
         self.weights = Weights(self.model)
         self.teacher = self._teacher()
         if self.teacher is not None:
@@ -95,7 +103,8 @@ class ImpalaTrainer(Trainer):
         self.behind = [0] * len(self.saved)
         """Rollouts of each actor that were learned from after that."""
         self._seconds = 0.0
-        self._pace = deque([(0.0, 0)], maxlen=50)  # (seconds, environment steps) after recent steps
+        # (seconds, environment steps, bytes received) after recent steps
+        self._pace = deque([(0.0, 0, 0)], maxlen=50)
 
     @property
     def agent(self) -> ActorCritic:
@@ -118,6 +127,7 @@ class ImpalaTrainer(Trainer):
             self.teacher.acting = self.config.loss.imitation.rows(self.updates, self.batch_size)
         with self.learners.together():
             delivery = self.actors.take()
+        waited = perf_counter() - began
         lag = self.updates - delivery.version
         metrics = self._learn(delivery.rollout)
         metrics["learning_rate"] = self.config.optimizer.rate(self.updates, self.config.fit.steps)
@@ -129,14 +139,18 @@ class ImpalaTrainer(Trainer):
         self.weights.publish(self.model, self.updates)
         self._keep(delivery)
         self.actors.give_back(delivery)
-        self._seconds += perf_counter() - began
-        self._pace.append((self._seconds, self.environment_steps))
-        (start, before), (end, now) = self._pace[0], self._pace[-1]
+        elapsed = perf_counter() - began
+        self._seconds += elapsed
+        self._pace.append((self._seconds, self.environment_steps, self._pace[-1][2] + delivery.nbytes))
+        (start, before, old_bytes), (end, now, new_bytes) = self._pace[0], self._pace[-1]
         metrics |= {f"episode_{name}": value for name, value in episodes.means().items()}
         if self.curriculum is not None:
             metrics["level"] = float(self.curriculum.level)
             # The success of a teacher is not that of the learner.
             self.curriculum.record(delivery.episodes.own_scores(0 if self.teacher is None else self.teacher.acting))
+        if self.config.schedule.engine == "ray":
+            shares = (delivery.waited, waited / elapsed, (new_bytes - old_bytes) / (end - start), self.actors.replaced)
+            metrics |= dict(zip(RAY_METRICS, map(float, shares), strict=True))
         return metrics | {
             "environment_steps": float(now),
             "frames_per_second": (now - before) / (end - start),
@@ -163,6 +177,8 @@ class ImpalaTrainer(Trainer):
                 data[f"{_learner(rank)}worlds"] = saved
             for actor, state in enumerate(each):
                 tensors |= {f"{_learner(rank)}actor{actor}.{name}": value for name, value in state.items()}
+        if self.config.schedule.engine == "ray":
+            data |= {"incarnations": self.actors.incarnations, "behind": self.behind}
         if self.curriculum is not None:
             data["curriculum"] = self.curriculum.save()
         return tensors, data if self.teacher is None else data | {"teacher": self.teacher.identity}
@@ -170,7 +186,7 @@ class ImpalaTrainer(Trainer):
     def load(self, tensors: Mapping[str, Tensor], data: Mapping[str, Any]) -> None:
         """Continue from the return values of :meth:`save`."""
         self.updates, self.environment_steps = data["updates"], data["environment_steps"]
-        self._pace = deque([(0.0, self.environment_steps)], maxlen=self._pace.maxlen)
+        self._pace = deque([(0.0, self.environment_steps, 0)], maxlen=self._pace.maxlen)
         self._seconds = 0.0
         load_optimizer(self.optimizer, tensors)
         self.weights.publish(self.model, self.updates)
@@ -188,16 +204,27 @@ class ImpalaTrainer(Trainer):
             states = (below(f"{own}actor{actor}.", tensors) for actor in range(len(seeds)))
             pairs = zip(states, worlds, strict=True)
             self.saved = [SavedActor(state, world) if state else None for state, world in pairs]
-        self.actors.restore(self.saved, seeds, [0] * len(seeds))
+        self._restore_actors(seeds, data)
         if worlds is None:
             self.notice = "its actors begin new episodes with new memories: each has another number of rows now"
-        elif None in worlds:
+        elif any(saved is not None and saved.world is None for saved in self.saved):
             collectors = self.actors.collectors
             kind = type(collectors[0].world if collectors else self.config.world).__name__
             self.notice = f"{kind} cannot be saved in the middle of an episode: new episodes began on resume"
         if self.teacher is not None and self.teacher.identity != data["teacher"]:
             self.notice = f"the teacher is now {self.teacher.identity}, and was {data['teacher']}: other numbers follow"
         self.saved = [now or before for now, before in zip(self.actors.saved(), self.saved, strict=True)]
+
+    def _restore_actors(self, seeds: Sequence[int], data: Mapping[str, Any]) -> None:
+        """Continue with all actors; where rollouts after a snapshot were learned from, with other random actions."""
+        nothing = [0] * len(seeds)
+        incarnations, behind = data.get("incarnations", nothing), data.get("behind", nothing)
+        for actor, (saved, rollouts) in enumerate(zip(self.saved, behind, strict=True)):
+            if saved is not None and rollouts:
+                seed = self.setup.seeds(actor, incarnations[actor] + 1, 2)[1]
+                drawn = {"generator": torch.Generator().manual_seed(seed).get_state()}
+                self.saved[actor] = saved._replace(tensors={**saved.tensors, **drawn})
+        self.actors.restore(self.saved, seeds, incarnations)
 
     def _saved_worlds(self, data: Mapping[str, Any]) -> list[Any] | None:
         """Return the data of this learner's worlds; None if they were made for another number of learners."""
@@ -314,12 +341,19 @@ class ImpalaTrainer(Trainer):
 
     def _actors(self) -> Actors:
         schedule = self.config.schedule
+        how: dict[str, Any] = {"queue_length": schedule.queue_length, "timeout": schedule.timeout}
+        if schedule.engine == "ray":
+            remedy = f"the {self.learners.size} learners of torchrun have actors in their own processes: use 'threads'"
+            require(self.learners.size == 1, "engine", schedule.engine, remedy)
+            placed = RayPlacement(self.setup, self.weights)
+            actors = AsyncActors(placed, schedule.actors, save_every=schedule.snapshot_every, **how)
+            actors.wait_until_started()
+            return actors
         task = None if self.curriculum is None else self.curriculum.task
         collectors = self.setup.make_all(schedule.actors, self.model, task=task, teacher=self.teacher)
         if schedule.mode == "synchronous":
             return SyncActors(collectors[0], self.weights)
-        placement = ThreadPlacement(collectors, self.weights, schedule.queue_length)
-        return AsyncActors(placement, schedule.actors, queue_length=schedule.queue_length, timeout=schedule.timeout)
+        return AsyncActors(ThreadPlacement(collectors, self.weights, schedule.queue_length), schedule.actors, **how)
 
     def _keep(self, delivery: Delivery) -> None:
         """Keep the actor of a rollout that was learned from, to be saved."""
