@@ -15,8 +15,19 @@ from recollect.layers.feedforward import FeedForward
 from recollect.layers.positions import LearnedPositions
 from recollect.layers.tap import Tap
 from recollect.ops.linear import Linear
+from recollect.ops.packed_linear import working_dtype
+from recollect.ops.weight_grads import Affine
 
 BLOCK = 16
+
+
+def loop_map(*maps: nn.Linear) -> Affine:
+    """Return maps of one input, side by side, for the loop over the steps, which computes weight gradients once."""
+    dtype = working_dtype(maps[0].weight)
+    weights = [one.weight.to(dtype) for one in maps]
+    bias = maps[0].bias if len(maps) == 1 else None
+    weight = weights[0] if len(weights) == 1 else torch.cat(weights)
+    return Affine(weight, None if bias is None else bias.to(dtype), len(maps))
 
 
 class Projections(nn.Module):
@@ -36,6 +47,33 @@ class Projections(nn.Module):
         """Return keys and values of the memory by head: ``[..., s, d] -> [..., h, s, e]`` each."""
         memory = self.norm(memory)
         return split_heads(self.key(memory), self.num_heads), split_heads(self.value(memory), self.num_heads)
+
+
+class LoopLayer:
+    """The weights of a :class:`FeedbackLayer` in one loop over steps."""
+
+    def __init__(self, layer: "FeedbackLayer") -> None:
+        self.layer = layer
+        self.query, self.out = loop_map(layer.query), loop_map(layer.out)
+        self.expand, self.contract = loop_map(layer.feedforward.expand), loop_map(layer.feedforward.contract)
+
+    def queries(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute :meth:`FeedbackLayer.queries` of one step."""
+        return self.layer.prepare(self.query(x))
+
+    def finish(self, x: Tensor, heads: Tensor) -> Tensor:
+        """Compute the layer's output ``[b, 1, d]`` from the heads' answers ``[b, h, 1, e]``."""
+        layer = self.layer
+        z = layer.attention_norm(x + self.out(merge_heads(heads)))
+        return (
+            z + self._forward(layer.feedforward_norm(z)) if layer.pre else layer.feedforward_norm(z + self._forward(z))
+        )
+
+    def _forward(self, z: Tensor) -> Tensor:
+        def drop(x: Tensor) -> Tensor:
+            return F.dropout(x, self.layer.dropout, self.layer.training)
+
+        return drop(self.contract(drop(F.relu(self.expand(z)))))
 
 
 class FeedbackLayer(nn.Module):
@@ -59,15 +97,12 @@ class FeedbackLayer(nn.Module):
 
     def queries(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Compute scaled queries ``[b, h, t, e]`` of inputs ``[b, t, d]``, and position scores ``[b, h, t, w]``."""
-        q = split_heads(self.query(x), self.num_heads) * self.scale
-        return q, q @ self.positions.table.t()
+        return self.prepare(self.query(x))
 
-    def finish(self, x: Tensor, heads: Tensor) -> Tensor:
-        """Compute the layer's output ``[b, 1, d]`` from the heads' answers ``[b, h, 1, e]``."""
-        z = self.attention_norm(x + self.out(merge_heads(heads)))
-        if self.pre:
-            return z + self.feedforward(self.feedforward_norm(z))
-        return self.feedforward_norm(z + self.feedforward(z))
+    def prepare(self, queries: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute the same of projected inputs ``[b, t, d]``."""
+        q = split_heads(queries, self.num_heads) * self.scale
+        return q, q @ self.positions.table.t()
 
 
 class Past:
@@ -77,14 +112,15 @@ class Past:
     """
 
     def __init__(self, projections: Projections, memory: Tensor, *, official_empty: bool) -> None:
-        self.projections = projections
+        self.project = loop_map(projections.key, projections.value)
+        self.norm, self.num_heads = projections.norm, projections.num_heads
         self.window = memory.shape[1]
         self.block = min(BLOCK, self.window)
         self.start = 0
         """First step of the block; ``old`` has the steps ``start - w`` to ``start - 1``."""
-        self.old = self.projections(memory)
+        self.old = projections(memory)
         self.new: list[tuple[Tensor, Tensor]] = []
-        self.empty = self.projections(memory.new_zeros(1, 1, memory.shape[-1])) if official_empty else None
+        self.empty = projections(memory.new_zeros(1, 1, memory.shape[-1])) if official_empty else None
 
     def clear(self, rows: Tensor) -> None:
         """Zero the past of rows, so that none of their NaNs survives (a weight of 0 times NaN is NaN)."""
@@ -102,7 +138,8 @@ class Past:
 
     def push(self, memory: Tensor) -> None:
         """Add the memory ``[b, 1, d]`` of a step; a full block joins the earlier steps."""
-        self.new.append(self.projections(memory))
+        keys, values = self.project(self.norm(memory)).chunk(2, -1)
+        self.new.append((split_heads(keys, self.num_heads), split_heads(values, self.num_heads)))
         if len(self.new) == self.block:
             keys, values = (torch.cat(part, 2) for part in zip(self.old, *self.new, strict=True))
             self.old = keys[:, :, -self.window :], values[:, :, -self.window :]

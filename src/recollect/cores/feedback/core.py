@@ -33,10 +33,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recollect.cores.contract import MemoryCore, Places, companion
-from recollect.cores.feedback.attention import FeedbackLayer, Past, Projections
+from recollect.cores.feedback.attention import FeedbackLayer, LoopLayer, Past, Projections
 from recollect.cores.feedback.config import FeedbackTransformerConfig
 from recollect.layers.feedforward import input_projection, linear_flops
 from recollect.layers.window_attention import next_count, slide, steps_since_first
+from recollect.ops.weight_grads import accumulate_weight_grads
 
 
 class FeedbackState(NamedTuple):
@@ -95,32 +96,36 @@ class FeedbackTransformer(MemoryCore[FeedbackState]):
         maps: list[list[Tensor]] = [[] for _ in self.layers]
         is_recorded = any(layer.tap.has_listeners for layer in self.layers)
         outputs, memories = [], []
-        for step, (x, *prepared) in enumerate(steps):
-            if step and resets[step]:
+        layers = [LoopLayer(layer) for layer in self.layers]
+        used = [*(past.project for past in pasts), *(part for layer in layers for part in (layer.out, layer.expand,
+                layer.contract)), *(layer.query for layer in layers[1:])]  # fmt: skip
+        with accumulate_weight_grads(dict.fromkeys(used, inputs.shape[0]), len(reach)) as leave:
+            for step, (x, *prepared) in enumerate(steps):
+                if step and resets[step]:
+                    for past in pasts:
+                        past.clear(is_first[:, step])
+                mask = back[pasts[0].start - step - window :] <= reach[step]  # b 1 1 s
+                stacked = [past.recent() for past in pasts]
+                stream = [x]
+                for index, layer in enumerate(layers):
+                    group = self.group_of[index]
+                    q, offsets = prepared if index == 0 else layer.queries(self.projections[group].norm(x))
+                    heads, weights = pasts[group].read(q, offsets, mask, stacked[group], layer.layer)
+                    x = layer.finish(x, heads)
+                    stream.append(x)
+                    if is_recorded:
+                        maps[index].append(F.pad(weights, (pasts[0].start, len(reach) - step)))
+                memory = self.blend(stream)
                 for past in pasts:
-                    past.clear(is_first[:, step])
-            mask = back[pasts[0].start - step - window :] <= reach[step]  # b 1 1 s
-            stacked = [past.recent() for past in pasts]
-            stream = [x]
-            for index, layer in enumerate(self.layers):
-                group = self.group_of[index]
-                q, offsets = prepared if index == 0 else layer.queries(self.projections[group].norm(x))
-                heads, weights = pasts[group].read(q, offsets, mask, stacked[group], layer)
-                x = layer.finish(x, heads)
-                stream.append(x)
-                if is_recorded:
-                    maps[index].append(F.pad(weights, (pasts[0].start, len(reach) - step)))
-            memory = self.blend(stream)
-            for past in pasts:
-                past.push(memory)
-            outputs.append(x)
-            memories.append(memory)
-        if is_recorded:
-            for layer, rows in zip(self.layers, maps, strict=True):
-                layer.tap(torch.cat(rows, 2))
+                    past.push(memory)
+                outputs.append(x)
+                memories.append(memory)
+            shown = [torch.cat(rows, 2) for rows in maps] if is_recorded else []
+            output, new, *shown = leave(torch.cat(outputs, 1), torch.cat(memories, 1), *shown)
+        for layer, weights in zip(self.layers, shown, strict=False):  # nothing is shown where no tap listens
+            layer.tap(weights)
         count = next_count(is_first, state.count, window)
-        new = torch.cat(memories, 1).to(state.memory.dtype)
-        return self.norm(torch.cat(outputs, 1)), FeedbackState(slide(state.memory, new, count), count)
+        return self.norm(output), FeedbackState(slide(state.memory, new.to(state.memory.dtype), count), count)
 
     def blend(self, stream: list[Tensor]) -> Tensor:
         """Compute the memory of a step from its representations at every depth: ``L + 1`` tensors of one shape."""
