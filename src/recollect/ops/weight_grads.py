@@ -39,7 +39,8 @@ BLOCK_ROWS = 1024
 class Affine:
     """``x W^T + b`` along the last axis, with weights ``[o, i]`` that a loop may share.
 
-    The output is a stack of ``parts`` maps of equal width.
+    The output is a stack of ``parts`` maps of equal width. Weights ``[r, o, i]`` without a bias are one map for each of
+    r rows, as the keys that a row of queries meets in every turn.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, parts: int = 1) -> None:
@@ -49,6 +50,8 @@ class Affine:
     def __call__(self, inputs: Tensor) -> Tensor:
         """``[..., i] -> [..., o]``."""
         inputs = inputs.to(self.weight.dtype)
+        if self.weight.ndim == 3:  # r n i -> r n o
+            return inputs @ self.weight.mT if self.shared is None else _Use.apply(inputs, *self.shared)
         if self.shared is None:
             return linear(inputs, self.weight, self.bias)
         return _Use.apply(inputs.reshape(-1, inputs.shape[-1]), *self.shared).unflatten(0, inputs.shape[:-1])
@@ -96,14 +99,18 @@ class _Pairs:
         self.has_bias = bias is not None
         self.learns = affine.weight.requires_grad or (bias is not None and bias.requires_grad)
         self.rows, self.uses = rows, uses
-        self.forward = PackedLinear(self.weight, bias, rows=rows, uses=uses)
+        self.by_row = self.weight.ndim == 3
+        self.forward = self._product if self.by_row else PackedLinear(self.weight, bias, rows=rows, uses=uses)
         self.backward: PackedLinear | None = None
         self.kept: list[tuple[Tensor, Tensor]] = []
 
+    def _product(self, x: Tensor) -> Tensor:
+        return x @ self.weight.mT
+
     def input_gradient(self, grad: Tensor) -> Tensor:
-        """Return dx for dy, both two-dimensional."""
-        if torch.is_grad_enabled():  # the graph of the gradient is requested
-            return grad @ self.attached
+        """Return dx for dy."""
+        if self.by_row or torch.is_grad_enabled():  # the graph of the gradient is requested
+            return grad @ (self.attached if torch.is_grad_enabled() else self.weight)
         if self.backward is None:
             self.backward = PackedLinear(self.weight.t().contiguous(), rows=self.rows, uses=self.uses)
         return self.backward(grad)
@@ -112,10 +119,10 @@ class _Pairs:
         """Return dW and db of all turns that a gradient reached (None if there are none), and drop their pairs."""
         if not self.kept:
             return None, None
-        if torch.is_grad_enabled():  # the graph of the gradient is requested
-            x, dy = (torch.cat(rows) for rows in zip(*self.kept, strict=True))
+        if self.by_row or torch.is_grad_enabled():  # the graph of the gradient is requested
+            x, dy = (torch.cat(rows, -2) for rows in zip(*self.kept, strict=True))
             self.kept = []
-            return dy.t() @ x, dy.sum(0) if self.has_bias else None
+            return dy.mT @ x, dy.sum(0) if self.has_bias else None
         # Products of a thousand rows: as fast as one product of all, which would hold them all in memory twice.
         turns = max(1, BLOCK_ROWS // self.kept[0][0].shape[0])
         weight: Tensor | None = None

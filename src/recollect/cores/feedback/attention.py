@@ -1,7 +1,7 @@
 """Layers of the Feedback Transformer, and their attention to earlier memories, none of which is projected twice.
 
-The keys and values of the steps before a block of 16 are one tensor for the whole block, so that the backward pass adds
-into one gradient instead of one per step and slot.
+The keys and values of the steps before a block of 16 are one tensor for the whole block. Its gradient is one product over
+all steps and layers of the block, as are those of the weights over all steps (:mod:`recollect.ops.weight_grads`).
 """
 
 import torch
@@ -136,10 +136,19 @@ class Past:
         keys, values = zip(*self.new, strict=True)
         return torch.cat(keys, 2), torch.cat(values, 2)
 
+    def hold(self) -> list[Affine]:
+        """Return the products with the keys and the values of ``old``, which the steps until its next change share."""
+        keys, values = (part.flatten(0, 1).to(working_dtype(part)) for part in self.old)  # (b h) w e
+        self.scores, self.answers = Affine(keys, None), Affine(values.mT, None)
+        return [self.scores, self.answers]
+
     def push(self, memory: Tensor) -> None:
-        """Add the memory ``[b, 1, d]`` of a step; a full block joins the earlier steps."""
+        """Add the memory ``[b, 1, d]`` of a step."""
         keys, values = self.project(self.norm(memory)).chunk(2, -1)
         self.new.append((split_heads(keys, self.num_heads), split_heads(values, self.num_heads)))
+
+    def join(self) -> None:
+        """Join a full block with the earlier steps."""
         if len(self.new) == self.block:
             keys, values = (torch.cat(part, 2) for part in zip(self.old, *self.new, strict=True))
             self.old = keys[:, :, -self.window :], values[:, :, -self.window :]
@@ -161,8 +170,8 @@ class Past:
         Returns:
             Answers ``[b, h, 1, e]`` and weights ``[b, h, 1, w + n]``.
         """
-        keys, values = self.old
-        scores = q @ keys.transpose(-1, -2)
+        values, rows = self.old[1], q.shape[:2]
+        scores = self.scores(q.flatten(0, 1)).unflatten(0, rows)
         if recent is not None:
             scores = torch.cat((scores, q @ recent[0].transpose(-1, -2)), -1)
         late = len(self.new)  # the oldest `late` keys of the earlier steps have left the window
@@ -175,7 +184,7 @@ class Past:
             weights = masked_softmax(scores + bias, inside)
         weights = F.dropout(weights, layer.dropout, layer.training).to(values.dtype)
         seen = weights if self.empty is None else weights.masked_fill(~mask, 0.0)
-        heads = seen[..., : self.window] @ values
+        heads = self.answers(seen[..., : self.window].flatten(0, 1)).unflatten(0, rows)
         if recent is not None:
             heads = heads + seen[..., self.window :] @ recent[1]
         if self.empty is not None:

@@ -26,6 +26,8 @@ Fast form (``attention.py``): a memory is projected once, when it is new. The ke
 The first layer's queries do not depend on the memory and are computed for all steps at once.
 """
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -87,24 +89,58 @@ class FeedbackTransformer(MemoryCore[FeedbackState]):
         reach = steps_since_first(is_first, state.count).clamp(max=window)[:, :, None, None, None].unbind(1)
         embedded = self.project(inputs)
         first_queries = self.layers[0].queries(self.projections[0].norm(embedded))
-        steps = zip(embedded.split(1, 1), *(part.split(1, 2) for part in first_queries), strict=True)
+        steps = [*zip(embedded.split(1, 1), *(part.split(1, 2) for part in first_queries), strict=True)]
         # Cleared before it is projected: a NaN in a forgotten memory must not reach a weight's gradient either.
         memory = state.memory.masked_fill(is_first[:, :1, None], 0.0)
         empty = self.config.official_empty
         pasts = [Past(projections, memory, official_empty=empty) for projections in self.projections]
         back = torch.arange(window + pasts[0].block, 0, -1, device=inputs.device)  # of the keys, the newest last
-        maps: list[list[Tensor]] = [[] for _ in self.layers]
-        is_recorded = any(layer.tap.has_listeners for layer in self.layers)
-        outputs, memories = [], []
         layers = [LoopLayer(layer) for layer in self.layers]
-        used = [*(past.project for past in pasts), *(part for layer in layers for part in (layer.out, layer.expand,
-                layer.contract)), *(layer.query for layer in layers[1:])]  # fmt: skip
-        with accumulate_weight_grads(dict.fromkeys(used, inputs.shape[0]), len(reach)) as leave:
-            for step, (x, *prepared) in enumerate(steps):
-                if step and resets[step]:
+        used = [past.project for past in pasts] + [layer.query for layer in layers[1:]]
+        used += [part for layer in layers for part in (layer.out, layer.expand, layer.contract)]
+        cuts = [step for step in range(len(steps)) if step % pasts[0].block == 0 or resets[step]]
+        outputs, memories, shown = [], [], []
+        with accumulate_weight_grads(dict.fromkeys(used, inputs.shape[0]), len(steps)) as leave:
+            for begin, end in pairwise((*cuts, len(steps))):
+                if begin and resets[begin]:
                     for past in pasts:
-                        past.clear(is_first[:, step])
-                mask = back[pasts[0].start - step - window :] <= reach[step]  # b 1 1 s
+                        past.clear(is_first[:, begin])
+                part = self._walk(layers, pasts, steps[begin:end], reach[begin:end], back)
+                outputs.append(part[0])
+                memories.append(part[1])
+                shown.append([F.pad(rows, (pasts[0].start, len(steps) - end + 1)) for rows in part[2:]])
+                for past in pasts:
+                    past.join()
+            maps = [torch.cat(rows, 2) for rows in zip(*shown, strict=True)]
+            output, new, *maps = leave(torch.cat(outputs, 1), torch.cat(memories, 1), *maps)
+        for layer, weights in zip(self.layers, maps, strict=False):  # there are none where no tap listens
+            layer.tap(weights)
+        count = next_count(is_first, state.count, window)
+        return self.norm(output), FeedbackState(slide(state.memory, new.to(state.memory.dtype), count), count)
+
+    def _walk(
+        self,
+        layers: Sequence[LoopLayer],
+        pasts: Sequence[Past],
+        steps: Sequence[Sequence[Tensor]],
+        reach: Sequence[Tensor],
+        back: Tensor,
+    ) -> tuple[Tensor, ...]:
+        """Take steps between which the keys and values before their block do not change.
+
+        Returns:
+            Outputs and memories ``[b, n, d]``, and where a tap listens the weights of each layer.
+        """
+        window, outputs, memories = self.config.memory_len, [], []
+        is_recorded = any(layer.tap.has_listeners for layer in self.layers)
+        maps: list[list[Tensor]] = [[] for _ in layers] if is_recorded else []
+        held = [part for past in pasts for part in past.hold()]
+        turns = len(steps) * len(layers) // len(pasts)
+        width = len(pasts[0].new) + len(steps) - 1  # keys of the block that the last step sees
+        with accumulate_weight_grads(dict.fromkeys(held, 1), turns) as leave:
+            for (x, *prepared), seen in zip(steps, reach, strict=True):
+                late = len(pasts[0].new)
+                mask = back[-window - late :] <= seen  # b 1 1 s
                 stacked = [past.recent() for past in pasts]
                 stream = [x]
                 for index, layer in enumerate(layers):
@@ -114,18 +150,19 @@ class FeedbackTransformer(MemoryCore[FeedbackState]):
                     x = layer.finish(x, heads)
                     stream.append(x)
                     if is_recorded:
-                        maps[index].append(F.pad(weights, (pasts[0].start, len(reach) - step)))
+                        maps[index].append(F.pad(weights, (0, width - late)))
                 memory = self.blend(stream)
                 for past in pasts:
                     past.push(memory)
                 outputs.append(x)
                 memories.append(memory)
-            shown = [torch.cat(rows, 2) for rows in maps] if is_recorded else []
-            output, new, *shown = leave(torch.cat(outputs, 1), torch.cat(memories, 1), *shown)
-        for layer, weights in zip(self.layers, shown, strict=False):  # nothing is shown where no tap listens
-            layer.tap(weights)
-        count = next_count(is_first, state.count, window)
-        return self.norm(output), FeedbackState(slide(state.memory, new.to(state.memory.dtype), count), count)
+            new = [part for past in pasts for pair in past.new for part in pair]
+            kept = torch.cat(outputs, 1), torch.cat(memories, 1), *(torch.cat(rows, 2) for rows in maps), *new
+            kept = leave(*kept)
+        rest = iter(kept[len(kept) - len(new) :])
+        for past in pasts:
+            past.new = [(next(rest), next(rest)) for _ in past.new]
+        return kept[: len(kept) - len(new)]
 
     def blend(self, stream: list[Tensor]) -> Tensor:
         """Compute the memory of a step from its representations at every depth: ``L + 1`` tensors of one shape."""
