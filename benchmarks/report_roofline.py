@@ -1,4 +1,4 @@
-"""Table and picture of the roofline of every core, from the newest result of ``recollect benchmark roofline``."""
+"""Table and picture of the roofline of every core, and speeds of the linear recurrences, from their newest results."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import matplotlib
 matplotlib.use("agg")
 import matplotlib.pyplot as plt
 
-from report_tables import Row, read_newest, table_with_source
+from report_tables import MEASURED, Row, read, read_newest, table_with_source
 
 WORK = {"training": ("o", "tab:blue"), "step": ("^", "tab:orange")}
 """Marker and colour of the points."""
@@ -40,6 +40,25 @@ def roofline_table() -> str:
         f"bandwidth {_gigabytes(found['rows'], min)} to {_gigabytes(found['rows'], max)} GB/s, by size. "
     )
     return table_with_source(heads, rows, found["environment"], note)
+
+
+LINEAR = {"chunked": 8, "length": 1.1, "peers": 1.5, "stream": 1.3}
+"""Measures of ``benchmarks/linear.py`` and what they aim at: at least, but at most for time by length and of a step."""
+
+
+def linear_table() -> str:
+    """Return a line for every linear recurrence: four ratios, each beside its aim."""
+    found = read(MEASURED / "linear.json")
+    rows = []
+    for core, measures in found["cores"].items():
+        cells = [f"`{core}`"]
+        for name, aim in LINEAR.items():
+            ratio = measures[name]["ratio"] if name in measures else None
+            missed = ratio is not None and (ratio < aim if name in ("chunked", "peers") else ratio > aim)
+            cells.append("-" if ratio is None else f"{ratio:.2f}{' (missed)' if missed else ''}")
+        rows.append(cells)
+    heads = ["core", "loop / chunked (8)", "step at 100 000 / at 1 000 (1.1)", "transformers / ours (1.5)"]
+    return table_with_source([*heads, "step / gru's of equal bytes (1.3)"], rows, found["environment"])
 
 
 def _row(rows: list[Row], core: str, work: str) -> Row:

@@ -4,6 +4,7 @@ from largest_tensor import LargestTensor
 from torch import nn
 
 from recollect.cores.feedback import FeedbackTransformerConfig
+from recollect.cores.feedback.attention import LoopLayer
 from recollect.layers.tap import listen
 
 
@@ -72,12 +73,19 @@ def test_the_first_step_of_an_episode_reads_exactly_nothing():
     torch.testing.assert_close(core(inputs, core.initial_state(3), torch.ones(3, 1).bool())[0], want)
 
 
-def test_every_layer_reads_the_top_of_the_past():
+def test_every_layer_reads_the_top_of_the_past(monkeypatch):
     # The feedback: what the first layer reads at step 1 moves with the last layer's weights.
     config = FeedbackTransformerConfig(dim=8, num_heads=2, num_layers=3)
     core, inputs, _, _ = prepared(config, t=2)
     read = []
-    core.layers[0].out.register_forward_hook(lambda module, args, output: read.append(args[0]))
+    finish = LoopLayer.finish
+
+    def record(self, x, heads):
+        if self.layer is core.layers[0]:
+            read.append(heads)
+        return finish(self, x, heads)
+
+    monkeypatch.setattr(LoopLayer, "finish", record)
     core(inputs, core.initial_state(3), torch.zeros(3, 2).bool())
     last = core.layers[-1].feedforward.contract.weight
     assert len(read) == 2 and read[0].eq(0).all()

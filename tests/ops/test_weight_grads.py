@@ -44,6 +44,32 @@ def test_values_and_gradients_are_those_of_the_plain_loop(monkeypatch, dtype, bi
         torch.testing.assert_close(fast, plain, **tolerance)
 
 
+def test_maps_of_single_rows_equal_the_plain_loop_in_two_derivatives():
+    """As keys that queries of the same row meet in every turn."""
+    keys = torch.randn(4, 7, 3, dtype=torch.float64, requires_grad=True)
+    start = torch.randn(4, 1, 3, dtype=torch.float64, requires_grad=True)
+
+    def walk(scores, answers):
+        x = start
+        for _ in range(6):
+            x = x + answers(scores(x).softmax(-1))
+        return x
+
+    results = []
+    for shares in (False, True):
+        scores, answers = Affine(keys, None), Affine(keys.mT, None)
+        if shares:
+            with accumulate_weight_grads({scores: 1, answers: 1}, 6) as leave:
+                (x,) = leave(walk(scores, answers))
+        else:
+            x = walk(scores, answers)
+        found = torch.autograd.grad(x.sin().sum(), (keys, start), retain_graph=True)
+        once = torch.autograd.grad(x.sin().sum(), (keys, start), create_graph=True)
+        again = torch.autograd.grad(sum(grad.square().sum() for grad in once), (keys, start))
+        results.append((x, *found, *once, *again))
+    torch.testing.assert_close(*results)
+
+
 def test_constants_get_no_gradient_and_unreached_outputs_cost_nothing():
     weight, bias = weights(torch.float64)
     first, second = Affine(weight, bias), Affine(weight.detach(), None)

@@ -1,7 +1,7 @@
 """Layers of the Feedback Transformer, and their attention to earlier memories, none of which is projected twice.
 
-The keys and values of the steps before a block of 16 are one tensor for the whole block. Its gradient is one product over
-all steps and layers of the block, as are those of the weights over all steps (:mod:`recollect.ops.weight_grads`).
+The keys and values of the steps before a block of 16 are one tensor for the whole block, whose gradient is one product
+over all steps and layers of the block; those of the weights are one over all steps (:mod:`recollect.ops.weight_grads`).
 """
 
 import torch
