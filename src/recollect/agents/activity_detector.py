@@ -38,6 +38,7 @@ from recollect.cores.arrays import First, Numbers, to_array, to_first, to_tensor
 from recollect.cores.config import CoreConfig
 from recollect.cores.stream_memory import RowNames
 from recollect.layers.rings import Rows
+from recollect.ops.reduced_linear import FULL, Cache, Precision, Weights
 
 INITIAL_LOGIT = -2.0  # initial bias of all logits: at most frames most activities are absent
 
@@ -152,9 +153,9 @@ class ActivityDetector(SavedModel):
             outputs = outputs.unflatten(1, (-1, self.num_tokens)).mean(2)
         return self.readout(self.norm(outputs))
 
-    def stream(self, batch_size: int) -> "ActivityStream":
+    def stream(self, batch_size: int, *, weights: Weights = "float32", cache: Cache = "float32") -> "ActivityStream":
         """Return a stream: one frame at a time, without gradients, at constant cost."""
-        return ActivityStream(self, batch_size)
+        return ActivityStream(self, batch_size, Precision(weights=weights, cache=cache))
 
     def flops_per_step(self) -> int:
         """Return the FLOPs of core and readout for one step, without the backbone."""
@@ -211,8 +212,8 @@ class ActivityStream(ModelStream):
 
     model: ActivityDetector
 
-    def __init__(self, model: ActivityDetector, batch_size: int) -> None:
-        super().__init__(model, batch_size)
+    def __init__(self, model: ActivityDetector, batch_size: int, precision: Precision = FULL) -> None:
+        super().__init__(model, batch_size, precision)
         self._waiting: list[list[Tensor]] = [[] for _ in range(batch_size)]  # frames of each row's segment
         self._first = [False] * batch_size  # whether an episode begins within it
 

@@ -42,6 +42,7 @@ from recollect.cores.stream_memory import RowNames
 from recollect.layers.rings import Rows
 from recollect.objectives.policy_gradient import Reduction
 from recollect.ops.linear import Linear
+from recollect.ops.reduced_linear import Cache, Precision, Weights
 
 _TARGET_HEADS = "label_head."
 """Prefix of the weights that only training targets use."""
@@ -254,12 +255,12 @@ class ActorCritic(SavedModel):
         several = self.labels_per_step > 1
         return logits.unflatten(-1, (self.labels_per_step, self.num_labels)) if several else logits
 
-    def stream(self, batch_size: int) -> "ActorStream":
+    def stream(self, batch_size: int, *, weights: Weights = "float32", cache: Cache = "float32") -> "ActorStream":
         """Return a stream: one step at a time, without gradients, at constant cost.
 
         It uses the core's weights as they are now; after a change of weights make a new one.
         """
-        return ActorStream(self, batch_size)
+        return ActorStream(self, batch_size, Precision(weights=weights, cache=cache))
 
     def _check(self, inputs: ActorInputs, is_first: Tensor) -> None:
         lead = is_first.shape

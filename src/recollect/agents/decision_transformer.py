@@ -43,6 +43,7 @@ from recollect.cores.arrays import First, to_array, to_first
 from recollect.cores.config import CoreConfig
 from recollect.cores.stream_memory import COUNTED, RowNames, outside_inference_mode
 from recollect.layers.rings import Rows
+from recollect.ops.reduced_linear import FULL, Cache, Precision, Weights
 
 TOKENS = 3  # tokens per step: return-to-go, observation, action
 
@@ -147,9 +148,9 @@ class DecisionTransformer(SavedModel):
         """Return the action distribution of policy parameters ``[..., p]``."""
         return self.policy.distribution(policy)
 
-    def stream(self, batch_size: int) -> "DecisionStream":
+    def stream(self, batch_size: int, *, weights: Weights = "float32", cache: Cache = "float32") -> "DecisionStream":
         """Return a stream for play, with the present weights."""
-        return DecisionStream(self, batch_size)
+        return DecisionStream(self, batch_size, Precision(weights=weights, cache=cache))
 
     def describe(self) -> dict[str, Any]:
         """Return everything but the weights, as JSON data."""
@@ -198,8 +199,8 @@ class DecisionStream(ModelStream):
     model: DecisionTransformer
 
     @outside_inference_mode
-    def __init__(self, agent: DecisionTransformer, batch_size: int) -> None:
-        super().__init__(agent, batch_size)
+    def __init__(self, agent: DecisionTransformer, batch_size: int, precision: Precision = FULL) -> None:
+        super().__init__(agent, batch_size, precision)
         config, like = agent.config, self.like
         self.tokens = like.new_zeros(batch_size, config.context, TOKENS, config.width)
         self.return_to_go = torch.full((batch_size,), float(config.target_return), device=like.device)
@@ -286,7 +287,7 @@ class DecisionStream(ModelStream):
             raise ValueError("rows=[]: name at least one row")
         self.core.check_weights()
         if self._some is None or self._some.batch_size != len(named):
-            self._some = DecisionStream(self.model, len(named))
+            self._some = DecisionStream(self.model, len(named), self.precision)
         self._some.write_rows(self.read_rows(named), None)
         output = self._some.step(inputs, is_first)
         self.write_rows(self._some.read_rows(None), named)

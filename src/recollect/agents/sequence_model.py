@@ -35,6 +35,7 @@ from recollect.cores.stream_memory import RowNames
 from recollect.cores.tlb import TemporalLatentBottleneck
 from recollect.layers.feedforward import FeedForward
 from recollect.layers.rings import Rows
+from recollect.ops.reduced_linear import FULL, Cache, Precision, Weights
 from recollect.tasks.streams.contract import Scale
 
 
@@ -192,13 +193,13 @@ class SequenceModel(SavedModel):
             outputs = outputs.mean(-2)
         return self.readout(self.norm(outputs))
 
-    def stream(self, batch_size: int) -> "SequenceStream":
+    def stream(self, batch_size: int, *, weights: Weights = "float32", cache: Cache = "float32") -> "SequenceStream":
         """Return a stream: one step at a time, without gradients, at constant cost."""
         given = self.config.given_memory
         require(given == "none", "given_memory", given, "this model reads whole rows only; set it to 'none'")
         whole = self.config.whole_rows
         require(not whole, "whole_rows", whole, "this model reads whole rows only; set it to False")
-        return SequenceStream(self, batch_size)
+        return SequenceStream(self, batch_size, Precision(weights=weights, cache=cache))
 
     def check(self, inputs: Tensor, *, time: bool) -> None:
         """Raise ``ValueError`` unless the inputs fit this model, with or without a time axis."""
@@ -257,8 +258,8 @@ class SequenceStream(ModelStream):
 
     model: SequenceModel
 
-    def __init__(self, model: SequenceModel, batch_size: int) -> None:
-        super().__init__(model, batch_size)
+    def __init__(self, model: SequenceModel, batch_size: int, precision: Precision = FULL) -> None:
+        super().__init__(model, batch_size, precision)
         self.recent = model.initial_state(batch_size).recent if model.points else None
         """The newest items, for a pointer."""
 

@@ -5,6 +5,7 @@ from typing import Any, Self
 
 from recollect.cores.stream_memory import StreamMemory, outside_inference_mode
 from recollect.layers.rings import Rows
+from recollect.ops.reduced_linear import FULL, Precision
 
 
 class ModelStream(StreamMemory):
@@ -13,12 +14,19 @@ class ModelStream(StreamMemory):
     Args:
         model: with a ``core`` and ``describe()``; its present weights are used.
         batch_size: number of rows.
+        precision: formats of weights and caches of the core; encoders and heads keep theirs.
     """
 
-    def __init__(self, model: Any, batch_size: int) -> None:
-        self.model = model
-        self.core = model.core.stream(batch_size)  # the stream of the core alone
+    def __init__(self, model: Any, batch_size: int, precision: Precision = FULL) -> None:
+        self.model, self.precision = model, precision
+        formats = {} if precision == FULL else vars(precision)  # a core of a user may have streams without formats
+        self.core = model.core.stream(batch_size, **formats)  # the stream of the core alone
         self.batch_size, self.like, self.kind = batch_size, self.core.like, self.core.kind
+
+    @property
+    def cache(self) -> str:
+        """Format of what is kept of steps, for files."""
+        return self.precision.cache
 
     def read_rows(self, rows: Rows | None) -> Any:
         """Return a copy of the memory of some rows, as the model's ``forward`` takes it; None: of all."""
@@ -51,7 +59,7 @@ class ModelStream(StreamMemory):
             ValueError: the weights have changed since the stream was made.
         """
         self.core.check_weights()
-        return type(self)(self.model, batch_size)
+        return type(self)(self.model, batch_size, self.precision)
 
     @outside_inference_mode
     def swap_weights(self, model: Any = None) -> None:
@@ -70,7 +78,7 @@ class ModelStream(StreamMemory):
                 f"model={type(model).__name__}: config, core or spaces are not those of this stream's "
                 f"{type(self.model).__name__}: give a model of the same description, or make a new stream"
             )
-        self._become(type(self)(model, self.batch_size), self.state)
+        self._become(type(self)(model, self.batch_size, self.precision), self.state)
 
     def step_core(self, inputs: Any, rows: Rows | None, is_first: Any) -> Any:
         """Take one step of some rows of the core; None: of all."""

@@ -9,8 +9,11 @@ from recollect.benchmark.config import (
     ChunksBenchmark,
     CoresBenchmark,
     ExportBenchmark,
+    NeighboursBenchmark,
     OpsBenchmark,
+    PrecisionBenchmark,
     RooflineBenchmark,
+    ServingBenchmark,
 )
 from recollect.lazy import attach
 
@@ -20,11 +23,17 @@ if TYPE_CHECKING:
     from recollect.benchmark.cores import run as run
     from recollect.benchmark.export import render_export as render_export
     from recollect.benchmark.export import run_export as run_export
+    from recollect.benchmark.neighbours import render_neighbours as render_neighbours
+    from recollect.benchmark.neighbours import run_neighbours as run_neighbours
     from recollect.benchmark.ops import render_ops as render_ops
     from recollect.benchmark.ops import run_ops as run_ops
+    from recollect.benchmark.precision import render_precision as render_precision
+    from recollect.benchmark.precision import run_precision as run_precision
     from recollect.benchmark.results import Results as Results
     from recollect.benchmark.roofline import render_roofline as render_roofline
     from recollect.benchmark.roofline import run_roofline as run_roofline
+    from recollect.benchmark.serving import render_serving as render_serving
+    from recollect.benchmark.serving import run_serving as run_serving
     from recollect.benchmark.table import render as render
 
 BENCHMARKS: dict[str, tuple[type, str, str]] = {
@@ -33,6 +42,9 @@ BENCHMARKS: dict[str, tuple[type, str, str]] = {
     "chunks": (ChunksBenchmark, "run_chunks", "render_chunks"),
     "export": (ExportBenchmark, "run_export", "render_export"),
     "roofline": (RooflineBenchmark, "run_roofline", "render_roofline"),
+    "neighbours": (NeighboursBenchmark, "run_neighbours", "render_neighbours"),
+    "precision": (PrecisionBenchmark, "run_precision", "render_precision"),
+    "serving": (ServingBenchmark, "run_serving", "render_serving"),
 }
 """Benchmarks of ``recollect benchmark``: settings, and the functions of this package that measure and make a table."""
 
@@ -43,12 +55,18 @@ __getattr__ = attach(
         "render": "table",
         "render_chunks": "chunks",
         "render_export": "export",
+        "render_neighbours": "neighbours",
         "render_ops": "ops",
         "render_roofline": "roofline",
+        "render_precision": "precision",
+        "render_serving": "serving",
         "run": "cores",
         "run_chunks": "chunks",
         "run_export": "export",
+        "run_neighbours": "neighbours",
         "run_ops": "ops",
         "run_roofline": "roofline",
+        "run_precision": "precision",
+        "run_serving": "serving",
     },
 )

@@ -177,6 +177,106 @@ class RooflineBenchmark:
         _require_at_least(self, 2, "repeats")
 
 
+@dataclass(frozen=True, kw_only=True)
+class PrecisionBenchmark:
+    """Agreement of reduced weights and caches with float32 over a long run of a trained agent, and speed of steps."""
+
+    model: str = "model:t-maze-hcam"
+    """Agent: run directory, model folder or model:NAME."""
+    steps: int = 100_000
+    """Steps of single rows that are compared."""
+    rows: int = 32
+    """Rows that act together."""
+    seed: int = 5
+    """Seed of the world."""
+    dim: int = 512
+    """Width of the Transformer-XL that is timed."""
+    layers: int = 4
+    """Its layers."""
+    memory_len: int = 64
+    """Its window."""
+    batches: tuple[int, ...] = (1, 8)
+    """Rows of the timed steps."""
+    repeats: int = 9
+    """Rounds, in which the formats take turns."""
+    seconds: float = 0.1
+    """Duration of each of them in a round."""
+    quick: bool = False
+    """Test run of seconds with a small core. Its speeds mean nothing."""
+    output: str = "benchmarks/results"
+    """Folder for the CSV and JSON files; empty saves nothing."""
+
+    def __post_init__(self) -> None:
+        _require_at_least(self, 1, "steps", "rows", "dim", "layers", "memory_len")
+        _require_at_least(self, 2, "repeats")
+        require(all(batch >= 1 for batch in self.batches), "batches", self.batches, "use at least 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeighboursBenchmark:
+    """Times of single steps beside busy processes, on one thread, on all, and by the default of streams."""
+
+    cores: tuple[str, ...] = ("lstm", "hcam", "transformer-xl")
+    """Cores, at their default sizes."""
+    input_dim: int = 64
+    """Width of their inputs."""
+    neighbours: tuple[int, ...] = (0, 1, 2)
+    """Busy processes beside the steps."""
+    repeats: int = 7
+    """Rounds, in which the forms take turns."""
+    steps: int = 400
+    """Steps of each form in a round."""
+    quick: bool = False
+    """Test run with few steps. Its speeds mean nothing."""
+    output: str = "benchmarks/results"
+    """Folder for the CSV and JSON files; empty saves nothing."""
+
+    def __post_init__(self) -> None:
+        if self.quick:
+            for name, value in {"neighbours": (0, 1), "repeats": 2, "steps": 5, "cores": ("lstm",)}.items():
+                object.__setattr__(self, name, value)
+        for name in self.cores:
+            lookup(CORES, name, "core")
+        _require_at_least(self, 1, "input_dim", "repeats", "steps")
+        require(all(n >= 0 for n in self.neighbours), "neighbours", self.neighbours, "use 0 or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServingBenchmark:
+    """Steps per second, answer times and memory of a store of live streams."""
+
+    model: str = "model:t-maze-hcam"
+    """Model: run directory, model folder or model:NAME."""
+    streams: int = 2000
+    """Live streams."""
+    askers: tuple[int, ...] = (64, 256)
+    """Clients, each with one request at a time, of a stream drawn at random."""
+    warm: int = 300
+    """Steps that each stream has taken before: the 33 chunks of 8 steps of the default model are full."""
+    formats: tuple[str, ...] = ("float32/float32", "float32/bfloat16")
+    """Formats WEIGHTS/CACHE of the streams, which take turns."""
+    seed: int = 0
+    """Seed of the choice of streams and inputs."""
+    repeats: int = 7
+    """Rounds."""
+    seconds: float = 1.0
+    """Duration of each format in a round."""
+    quick: bool = False
+    """Test run with 8 streams. Its speeds mean nothing."""
+    output: str = "benchmarks/results"
+    """Folder for the CSV and JSON files; empty saves nothing."""
+
+    def __post_init__(self) -> None:
+        if self.quick:
+            for name, value in {"streams": 8, "askers": (2, 4), "warm": 20, "repeats": 2, "seconds": 0.05}.items():
+                object.__setattr__(self, name, value)
+        _require_at_least(self, 1, "streams", "warm")
+        _require_at_least(self, 2, "repeats")
+        require(all(1 <= n <= self.streams for n in self.askers), "askers", self.askers, f"use 1 to {self.streams}")
+        for name in self.formats:
+            require(name.count("/") == 1, "formats", name, "give WEIGHTS/CACHE, such as float32/bfloat16")
+
+
 def _require_at_least(config: object, least: int, *fields: str) -> None:
     for field in fields:
         require(getattr(config, field) >= least, field, getattr(config, field), f"use at least {least}")

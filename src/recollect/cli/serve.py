@@ -4,7 +4,7 @@ import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 from tyro.conf import Positional
@@ -43,6 +43,10 @@ class Serve:
     """Seconds without a step after which a stream goes to disk; it also does when a place is needed."""
     expire_seconds: float = 86_400.0
     """Seconds without a step after which a stream is deleted."""
+    weights: Literal["float32", "bfloat16", "int8"] = "float32"
+    """Format of the core's weights in steps; int8 and bfloat16 are faster where the weights are large."""
+    cache: Literal["float32", "bfloat16"] = "float32"
+    """Format of what is kept of steps; bfloat16 takes half the memory, in cores with windows or chunks."""
     window_ms: float = 1.0
     """Longest time that a step waits for those of other streams, to be computed together."""
     threads: int = 1
@@ -57,8 +61,8 @@ class Serve:
     def run(self, console: Console) -> int:
         """Serve until Ctrl-C."""
         require_model(self.source)
-        names = ("capacity", "most_streams", "rollback", "folder", "evict_seconds", "expire_seconds", "window_ms")
-        config = ServingConfig(**{name: getattr(self, name) for name in names})
+        limits = ("capacity", "most_streams", "rollback", "folder", "evict_seconds", "expire_seconds", "window_ms")
+        config = ServingConfig(**{name: getattr(self, name) for name in (*limits, "weights", "cache")})
         import torch
 
         from recollect.config import require_at_least

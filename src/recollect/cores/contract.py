@@ -38,6 +38,7 @@ from recollect.config import require, with_check
 from recollect.cores.config import CoreConfig as CoreConfig  # cores of users import it from here
 from recollect.cores.stream import Stream
 from recollect.layers.finite import is_finite, is_known_finite
+from recollect.ops.reduced_linear import Cache, Precision, Weights
 from recollect.state import leaves, map_state, named_leaves, spread_rows, take_rows, where_first
 
 StateT = TypeVar("StateT", bound=tuple[Any, ...])
@@ -100,6 +101,8 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
     form instead of finite differences."""
     runs_in_float16: bool = False
     """Whether ``core.half()`` can run, in calls and in streams; the certificate then tries it."""
+    keeps_weights: str = ""
+    """Why streams of this core cannot read reduced weights; empty where they can."""
     exemptions: Mapping[str, str] = {}
     """Lines of the certificate that this core misses, each with its reason."""
 
@@ -197,13 +200,23 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
         """
         return {}
 
-    def stream(self, batch_size: int) -> Stream:
+    def stream(self, batch_size: int, *, weights: Weights = "float32", cache: Cache = "float32") -> Stream:
         """Make a stream for deployment: it owns its state and takes one step at a time, without gradients.
 
         The stream reads the weights once, when it is made; after a change of weights make a new one.
+
+        Args:
+            batch_size: number of rows.
+            weights: float32 computes in the dtype of the core; bfloat16 and int8 (a scale for each output channel)
+                read a reduced copy of the linear maps, on a CPU.
+            cache: float32 keeps the dtype of the core; with bfloat16 projected keys, values and inputs that wait in
+                windows and chunks are rounded.
+
+        Raises:
+            ValueError: the core has nothing that can be reduced so, or is not float32 on a CPU.
         """
         require(batch_size >= 1, "batch_size", batch_size, "a stream needs at least one row")
-        return self.stream_type(self, batch_size)
+        return self.stream_type.make(self, batch_size, Precision(weights=weights, cache=cache))
 
     def reset(self, is_first: Tensor, state: StateT) -> StateT:
         """Return the state with rows ``is_first`` ``[b]`` set to the initial state."""

@@ -26,11 +26,14 @@ import torch
 from torch import Tensor
 
 from recollect.cores.arrays import First, Numbers, to_array, to_first, to_tensor
+from recollect.cores.reduced import require_reduced, require_reducible, with_reduced_layers
 from recollect.cores.stream_memory import COUNTED as COUNTED  # cores import it from here
 from recollect.cores.stream_memory import RowNames, StreamMemory, outside_inference_mode, repeat_row
 from recollect.cores.weight_changes import WeightChanges
 from recollect.layers.finite import is_finite, is_known_finite
 from recollect.layers.rings import Rows
+from recollect.ops.reduced_linear import FULL, Precision, Reduction, reducing
+from recollect.ops.threads import threads_for
 from recollect.state import clone, leaves, map_state, nbytes, put_rows, spread_rows, take_rows
 
 LONGEST_BLOCK = 128
@@ -39,6 +42,8 @@ LONGEST_BLOCK = 128
 
 class Stream(StreamMemory):
     """The state of ``batch_size`` streams of a core, and their steps.
+
+    Small steps run on one thread (:mod:`recollect.ops.threads`); the caller's number is restored after each of them.
 
     A stream is for acting: one with caches of its own never applies dropout, whatever the mode of the core. This class
     has none and calls the core, which applies dropout in training mode: call ``core.eval()`` first.
@@ -49,6 +54,10 @@ class Stream(StreamMemory):
     """
 
     core: Any
+    """The core; in a stream with reduced weights a copy of it with the same parameters."""
+    precision: Precision = FULL
+    """Formats of weights and caches."""
+    _reduction: Reduction | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         # Wrapped here, so that a subclass cannot forget it.
@@ -61,16 +70,41 @@ class Stream(StreamMemory):
     def __init__(self, core: Any, batch_size: int) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size={batch_size}: a stream needs at least one row")
-        self.core = core
+        self.core = self.source = core
         self.kind = type(core).__name__
         self.batch_size = batch_size
         self._fresh = clone(core.initial_state(batch_size))
         weight = next(core.parameters())
         self._dtype = weight.dtype
+        self._operations = core.flops_per_step() if hasattr(core, "flops_per_step") else 0  # of a step of one row
         self.like = weight.detach().new_zeros(())
         self._changes = WeightChanges(core.parameters(), core.modules())
         self._never = torch.zeros(batch_size, dtype=torch.bool, device=weight.device)  # is_first of most steps
         self.load_state(self._fresh)
+
+    @classmethod
+    @outside_inference_mode
+    def make(cls, core: Any, batch_size: int, precision: Precision = FULL, **arguments: Any) -> Self:
+        """Make a stream with weights and caches in the given formats; ``core`` itself is not changed.
+
+        Raises:
+            ValueError: the core is not float32 on a CPU, or has nothing that can be reduced.
+        """
+        if precision == FULL:
+            return cls(core, batch_size, **arguments)
+        require_reducible(core, precision)
+        reduction = Reduction(precision)
+        twin = core if precision.weights == "float32" else with_reduced_layers(core, reduction)
+        with reducing(reduction):
+            stream = cls(twin, batch_size, **arguments)
+        require_reduced(core, reduction)
+        stream.source, stream.precision, stream._reduction = core, precision, reduction
+        return stream
+
+    @property
+    def cache(self) -> str:
+        """Format of what is kept of steps, for files."""
+        return self.precision.cache
 
     def read_rows(self, rows: Rows | None) -> Any:
         """Return a copy of the state of some rows; None: of all."""
@@ -157,7 +191,8 @@ class Stream(StreamMemory):
             is_first = to_first(is_first, self.batch_size, self._never.device)
         self._check_step(inputs, is_first, [self.batch_size], "a step of this stream takes")
         first = self._never if is_first is None else is_first
-        return _without_broken_steps(inputs, 1, partial(self.advance, is_first=first))
+        with threads_for(self._operations * self.batch_size):
+            return _without_broken_steps(inputs, 1, partial(self.advance, is_first=first))
 
     @overload
     def unroll(self, inputs: Tensor, is_first: Tensor | np.ndarray | None = None) -> Tensor: ...
@@ -188,7 +223,8 @@ class Stream(StreamMemory):
         if not steps:
             raise ValueError(f"inputs have shape {list(inputs.shape)}: give at least one step, [b, t, ...]")
         self._check_step(inputs, is_first, [self.batch_size, steps], f"{steps} steps of this stream are")
-        return _without_broken_steps(inputs, 2, partial(self._unroll, is_first=is_first))
+        with threads_for(self._operations * self.batch_size * steps):
+            return _without_broken_steps(inputs, 2, partial(self._unroll, is_first=is_first))
 
     def _unroll(self, inputs: Tensor, is_first: Tensor | None) -> Tensor:
         """Advance in blocks, each of which begins where some row begins an episode, or after ``LONGEST_BLOCK``."""
@@ -230,10 +266,13 @@ class Stream(StreamMemory):
         self._check_step(inputs, first, [len(named)], f"a step of {len(named)} rows of this stream takes")
         if not len(named):
             return self.like.new_zeros(0, *self.core.output_shape)
-        return _without_broken_steps(inputs, 1, partial(self.advance_rows, is_first=first, rows=named))
+        with threads_for(self._operations * len(named)):
+            return _without_broken_steps(inputs, 1, partial(self.advance_rows, is_first=first, rows=named))
 
     def _check_step(self, inputs: Tensor, is_first: Tensor | None, lead: list[int], takes: str) -> None:
         """Raise ``ValueError`` unless inputs ``[*lead, *input_shape]`` and ``is_first`` fit this stream."""
+        if self.precision is not FULL and torch.is_autocast_enabled(self.like.device.type):
+            raise ValueError(f"autocast is on, and this stream has {self.precision}: step it outside of autocast")
         if list(inputs.shape) != (want := [*lead, *self.core.input_shape]):
             raise ValueError(f"inputs have shape {list(inputs.shape)}; {takes} {want}")
         if inputs.dtype != self._dtype and not torch.is_autocast_enabled(self.like.device.type):
@@ -270,14 +309,14 @@ class Stream(StreamMemory):
         Raises:
             ValueError: another kind of core, or one of another config; the stream continues as before.
         """
-        core = self.core if core is None else core
+        core = self.source if core is None else core
         configs = getattr(core, "config", None), getattr(self.core, "config", None)
         if type(core) is not type(self.core) or configs[0] != configs[1]:
             raise ValueError(
                 f"core={type(core).__name__} with config {configs[0]}; this stream is of {self.kind} with config "
                 f"{configs[1]}: give a core of the same config, or make a new stream"
             )
-        self._become(type(self)(core, self.batch_size, **self.extra_arguments()), self.state)
+        self._become(self.make(core, self.batch_size, self.precision, **self.extra_arguments()), self.state)
 
     def extra_arguments(self) -> dict[str, Any]:
         """Return the arguments beyond core and batch size that made this stream; override it if there are any."""
@@ -290,11 +329,12 @@ class Stream(StreamMemory):
             ValueError: the weights have changed since the stream was made.
         """
         self.check_weights()
-        return type(self)(self.core, batch_size, **self.extra_arguments())
+        return self.make(self.source, batch_size, self.precision, **self.extra_arguments())
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Buffers are views of each other and steps are closures over them, so a copy is built from core and state.
-        return _make_stream, (type(self), self.core, self.batch_size, self.extra_arguments(), self.state)
+        made = type(self), self.source, self.batch_size, self.precision, self.extra_arguments()
+        return _make_stream, (*made, self.state)
 
     def check_state(self, state: Any, batch_size: int | None = None) -> None:
         """Raise ``ValueError`` unless so many rows (None: all) of this stream can continue from a state."""
@@ -309,7 +349,7 @@ class Stream(StreamMemory):
         """Raise ``ValueError`` where a counter of a file makes a step fail."""
         number, device = len(leaves(state)[0]), self._never.device
         try:
-            twin = self.core.stream(number)
+            twin = self.remade(number)
             twin.load_state(state)
             twin.step(torch.zeros(number, *self.core.input_shape, dtype=self._dtype, device=device))
         except (IndexError, RuntimeError) as error:
@@ -320,6 +360,11 @@ class Stream(StreamMemory):
     def nbytes(self) -> int:
         """Bytes held between steps, a constant."""
         return nbytes(tuple(self.buffers()))
+
+    @property
+    def reduced_nbytes(self) -> int:
+        """Bytes of the reduced copies of weights that steps read; 0 where there are none."""
+        return 0 if self._reduction is None else self._reduction.nbytes
 
 
 class RowStream(Stream):
@@ -352,8 +397,10 @@ class RowStream(Stream):
         """Return every tensor that is kept between steps."""
 
 
-def _make_stream(kind: type[Stream], core: Any, batch_size: int, arguments: dict[str, Any], state: Any) -> Stream:
-    stream = kind(core, batch_size, **arguments)
+def _make_stream(
+    kind: type[Stream], core: Any, batch_size: int, precision: Precision, arguments: dict[str, Any], state: Any
+) -> Stream:
+    stream = kind.make(core, batch_size, precision, **arguments)
     stream.load_state(state)
     return stream
 

@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar, cast
 import numpy as np
 import safetensors.torch
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from recollect.files import write_atomically
@@ -53,6 +53,11 @@ class StreamMemory(ABC):
     """A scalar of the dtype and on the device in which the stream computes."""
     kind: str
     """Name of the core, for errors about files."""
+
+    @property
+    def cache(self) -> str:
+        """Format of what is kept of steps, for files."""
+        return "float32"
 
     @abstractmethod
     def read_rows(self, rows: Rows | None) -> Any:
@@ -211,7 +216,8 @@ class StreamMemory(ABC):
 
     def _save(self, path: str | PathLike[str], state: Any) -> None:
         tensors = {name: leaf.contiguous() for name, leaf in named_leaves(state)}
-        write_atomically(Path(path), safetensors.torch.save(tensors, metadata={"core": self.kind}))
+        about = {"core": self.kind} if self.cache == "float32" else {"core": self.kind, "cache": self.cache}
+        write_atomically(Path(path), safetensors.torch.save(tensors, metadata=about))
 
     def load(self, path: str | PathLike[str]) -> None:
         """Continue all rows from a file that :meth:`save` or :meth:`save_rows` wrote, on this stream's device.
@@ -241,8 +247,15 @@ class StreamMemory(ABC):
         """Return the checked state of a file, with so many rows (None: as many as it has)."""
         try:
             tensors = safetensors.torch.load_file(path)
+            with safe_open(path, "pt") as file:
+                cache = (file.metadata() or {}).get("cache", "float32")
         except SafetensorError as error:
             raise ValueError(f"{path} holds no memory of a stream ({error}): give a file that save wrote") from None
+        if cache != self.cache:
+            raise ValueError(
+                f"{path} was saved by a stream with cache={cache!r}, this one has cache={self.cache!r}: load it into "
+                f"one with cache={cache!r}, and continue here with load_state(that.state)"
+            )
         known = self.fresh_state(1)
         names = [name for name, _ in named_leaves(known)]
         if sorted(tensors) != sorted(names):

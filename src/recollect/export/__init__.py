@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from recollect.lazy import attach
 
 if TYPE_CHECKING:
+    from recollect.export.compiled import compiled_stream as compiled_stream
     from recollect.export.folder import export_model as export_model
     from recollect.export.folder import export_run as export_run
     from recollect.export.step import ModelStep as ModelStep
@@ -21,6 +22,7 @@ __getattr__ = attach(
     __name__,
     {
         "ModelStep": "step",
+        "compiled_stream": "compiled",
         "export_model": "folder",
         "export_run": "folder",
         "one_step": "step",

@@ -20,6 +20,7 @@ from recollect.layers.rings import MirrorRing, Rows
 from recollect.layers.tap import Tap
 from recollect.layers.window_attention import softmax_top_k, to_full, to_window
 from recollect.ops.packed_linear import PackedLinear, working_dtype
+from recollect.ops.reduced_linear import cache_dtype
 from recollect.ops.short_softmax import softmax
 
 
@@ -59,7 +60,8 @@ class RingAttention:
         self.offset_bias = None if offset_bias is None else offset_bias.to(self.dtype)[:, None]  # h 1 w+1
         # Heads before rows: products with R are then one product per head, and rows with K one per head and row.
         entry = (2, self.width // num_heads)
-        self.ring = MirrorRing(num_heads * batch_size, window + 1, entry, weight.new_empty(0, dtype=self.dtype))
+        self.cached = cache_dtype(self.dtype)  # where it is narrower, so are the products with keys and values
+        self.ring = MirrorRing(num_heads * batch_size, window + 1, entry, weight.new_empty(0, dtype=self.cached))
 
     def entry(self, keys_values: Tensor) -> Tensor:
         """Split keys and values ``[b, ..., 2 dim]`` into heads ``[h*b, ..., 2, e]``."""
@@ -67,7 +69,7 @@ class RingAttention:
 
     def load(self, keys_values: Tensor, rows: Rows | None = None) -> None:
         """Replace the ring: ``[b, w, 2 dim]``, oldest first."""
-        entries = self.entry(keys_values.to(self.dtype))
+        entries = self.entry(keys_values.to(self.cached))
         entries = torch.cat((entries.new_zeros(entries.shape[0], 1, *entries.shape[2:]), entries), 1)
         self.ring.load(entries, self._places(rows))
 
@@ -118,7 +120,9 @@ class RingAttention:
         queries = queries.reshape(h * b, 1, -1)
         keys = keys.transpose(1, 2)
         if scores is None:
-            scores = torch.bmm(queries, keys)
+            scores = torch.bmm(queries.to(self.cached), keys)
+        elif self.cached != self.dtype:
+            scores = scores.expand(h, b, -1).reshape(h * b, 1, -1) + torch.bmm(queries.to(self.cached), keys)
         else:
             scores = torch.baddbmm(scores.expand(h, b, -1).reshape(h * b, 1, -1), queries, keys)
         if scores.dtype in (torch.bfloat16, torch.float16):
@@ -132,7 +136,7 @@ class RingAttention:
             weights = softmax_top_k(scores, seen, self.top_k)
         if self.tap.has_listeners:
             self.tap(weights.view(h, b, 1, -1).transpose(0, 1))
-        read = torch.bmm(weights.to(self.dtype), values)  # h*b 1 e
+        read = torch.bmm(weights.to(self.cached), values).to(self.dtype)  # h*b 1 e
         return read.view(h, b, -1).transpose(0, 1).reshape(b, d)
 
     def block(self, x: Tensor, hidden: Tensor, turn: Callable[[Tensor], Tensor] | None = None) -> Tensor:
@@ -153,7 +157,7 @@ class RingAttention:
             qkv = torch.cat((turn(qkv[..., : 2 * d]), qkv[..., 2 * d :]), -1)
         heads = qkv.view(b, t, 3, h, d // h).permute(3, 0, 1, 2, 4).reshape(h * b, t, 3, d // h)
         queries, new = heads[:, :, 0], heads[:, :, 1:]
-        keys, values = self._push(new, s).unbind(2)  # h*b s e
+        keys, values = self._push(new.to(self.cached), s).to(self.dtype).unbind(2)  # h*b s e
         scores = torch.baddbmm(self._known(queries, hidden), queries, keys.transpose(1, 2))
         if scores.dtype in (torch.bfloat16, torch.float16):
             scores = scores.float()

@@ -24,6 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from recollect.machine import processor_maker
+from recollect.ops.reduced_linear import reduced_product
 from recollect.ops.torch_internals import find_operator
 
 MAKER = processor_maker()
@@ -88,6 +89,10 @@ class PackedLinear:
     def __init__(self, weight: Tensor, bias: Tensor | None = None, *, rows: int, uses: int) -> None:
         self.weight = weight.detach()
         self.bias = None if bias is None else bias.detach()
+        self.reduced = reduced_product(self.weight, self.bias, rows) if uses >= _STREAM else None
+        if self.reduced is not None:
+            self.weight = self.weight.new_empty(0)  # not kept beside its reduced copy
+            return
         packed = uses > 4
         self.fast = prefers_onednn(weight, rows, packed)
         often = uses >= _STREAM and rows < _FEW_ROWS
@@ -108,6 +113,8 @@ class PackedLinear:
 
     def __call__(self, x: Tensor) -> Tensor:
         """``x W^T + b``: ``[r, i] -> [r, o]``."""
+        if self.reduced is not None:
+            return self.reduced(x)
         if self.fast and len(x) > self.plain_rows:
             return _ops._linear_pointwise(x, self.weight, self.bias, "none", [], "")
         with without_autocast(x):
@@ -115,6 +122,8 @@ class PackedLinear:
 
     def plus(self, x: Tensor, z: Tensor) -> Tensor:
         """Return ``x W^T + z``, without the bias: ``[r, i], [r, o] -> [r, o]``."""
+        if self.reduced is not None:
+            return self.reduced.plus(x, z)
         if self.fast and len(x) > self.plain_rows:
             return _ops._linear_pointwise.binary(x, z, self.weight, None, "add")
         with without_autocast(x):

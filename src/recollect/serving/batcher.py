@@ -121,14 +121,18 @@ class Batcher:
         self._put(Request(ids, work, ticket, time.perf_counter()))
 
     def close(self) -> None:
-        """Answer what waits, stop the thread and close the store."""
+        """End the thread after the requests that wait, and close the store."""
+        self.release()
+        self._store.close()
+
+    def release(self) -> None:
+        """End the thread after the requests that wait; the store may be called by somebody else then."""
         with self._changed:
             if self._closed:
                 return
             self._closed = True
             self._changed.notify()
         self._thread.join()
-        self._store.close()
 
     def _put(self, request: Request) -> None:
         with self._changed:

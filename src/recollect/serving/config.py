@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from recollect.config import require, require_at_least
 
@@ -24,6 +25,10 @@ class ServingConfig:
     """A stream without a step for so long goes to disk; one is also sent there when a place in memory is needed."""
     expire_seconds: float = 86_400.0
     """A stream without a step for so long is deleted."""
+    weights: Literal["float32", "bfloat16", "int8"] = "float32"
+    """Format of the core's weights in steps; float32 is the core's own."""
+    cache: Literal["float32", "bfloat16"] = "float32"
+    """Format of what is kept of steps; bfloat16 takes half the memory, in cores with windows or chunks."""
     window_ms: float = 1.0
     """Longest time that a step waits for steps of other streams, which are then computed together."""
     most_rows: int = 256

@@ -99,7 +99,9 @@ class StreamStore:
         """Events since the start: created, steps, batches, evicted, restored, expired, ..."""
         self._clock = clock
         agent: Any = self.interface.model
-        self._stream: Any = agent.stream(self.config.capacity)
+        formats = {"weights": self.config.weights, "cache": self.config.cache}
+        asked = {} if set(formats.values()) == {"float32"} else formats  # a core of a user may have streams without
+        self._stream: Any = agent.stream(self.config.capacity, **asked)
         self._carried = tuple(
             torch.zeros(self.config.capacity, *port.shape, dtype=port.dtype, device=self._stream.like.device)
             for port in self.interface.carried

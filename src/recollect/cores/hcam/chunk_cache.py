@@ -22,7 +22,12 @@ from recollect.cores.hcam.attention import choose_chunks, scatter_topk
 from recollect.cores.hcam.core import HierarchicalChunkLayer
 from recollect.layers.rings import Rows
 from recollect.ops.packed_linear import PackedLinear, without_autocast
+from recollect.ops.reduced_linear import cache_dtype
 from recollect.ops.short_softmax import softmax
+
+COPY = 2**24
+"""Bytes of chunks that are copied at once when some rows are read: the allocator returns copies of 32 MB to the system
+each time, and each new page costs a fault; 256 rows of 270 KB took three times as long in one piece."""
 
 
 class StoredChunks(NamedTuple):
@@ -124,13 +129,14 @@ class RingChunkCache(ChunkCache):
 
         self.gathers = c.stream_gathers
         like = memory.key.weight
-        self.contents = like.new_zeros(b, n, c.chunk_len, d)
+        self.cached = cache_dtype(dtype)
+        self.contents = like.new_zeros(b, n, c.chunk_len, d, dtype=cache_dtype(like.dtype))
         self.means = like.new_zeros(b, n, d)
         self.keys = like.new_zeros(b, n, d)  # k, or the features of all heads
         self.bias = like.new_full((b, 1, n), self.lowest)  # k_0 (or 0), the lowest number where there is no chunk
         # Two layouts: the heads of a row in one product, or the keys and values of a chunk in one piece.
         shape = (b, n, 2, heads, c.chunk_len, d // heads) if self.gathers else (2, b, heads, n, c.chunk_len, d // heads)
-        self.keys_values = torch.zeros(shape, dtype=dtype, device=like.device)
+        self.keys_values = torch.zeros(shape, dtype=self.cached, device=like.device)
         self.missing = like.new_zeros(b, n, c.chunk_len) if c.carry_across_episodes else None
         self.first_row = torch.arange(b, device=like.device)[:, None] * n
 
@@ -143,7 +149,7 @@ class RingChunkCache(ChunkCache):
         self.keys.flatten(0, 1).index_copy_(0, flat, folded[:, :-1])
         self.bias.flatten().index_copy_(0, flat, folded[:, -1].masked_fill(lengths == 0, self.lowest))
         both = F.linear(chunks, self.project) + self.project_bias
-        entries = both.unflatten(-1, (2, self.config.num_heads, -1)).permute(2, 0, 3, 1, 4).to(self.dtype)  # 2 r h c e
+        entries = both.unflatten(-1, (2, self.config.num_heads, -1)).permute(2, 0, 3, 1, 4).to(self.cached)  # 2 r h c e
         if self.gathers:
             self.keys_values.flatten(0, 1).index_copy_(0, flat, entries.transpose(0, 1))
         else:
@@ -169,7 +175,7 @@ class RingChunkCache(ChunkCache):
         )
         if held.mask is not None:
             relevance = relevance * held.mask
-        queries = self.query(inputs.to(self.dtype)).view(b, heads, 1, -1)
+        queries = self.query(inputs.to(self.dtype)).to(self.cached).view(b, heads, 1, -1)
         if rows is not None and index is None and held.most < n:
             relevance, index = relevance.topk(held.most)  # the others are exactly 0
         if self.gathers and index is not None:
@@ -184,7 +190,7 @@ class RingChunkCache(ChunkCache):
                 self.show(scatter_topk(index, relevance, n), scatter_topk_chunks(index, weights, n), order)
             else:
                 self.show(relevance, weights, order)
-        return self.update(read, relevance, held.mask)
+        return self.update(read.to(self.dtype), relevance, held.mask)
 
     def _scores(self, inputs: Tensor, rows: Rows | None) -> Tensor:
         """Return the scores of all places, ``[r, d] -> [r, 1 or h, n]``."""
@@ -197,14 +203,30 @@ class RingChunkCache(ChunkCache):
         return torch.einsum("bhe,bnhe->bhn", features, keys) + bias
 
     def _read_all(self, queries: Tensor, relevance: Tensor, rows: Rows | None) -> tuple[Tensor, Tensor]:
+        if rows is None:
+            return self._attend(queries, relevance, self.keys_values, self.missing)
+        together = max(1, COPY // max(1, self.keys_values[:, 0].nbytes))
+        parts = []
+        of_rows = (rows.index.split(together), queries.split(together), relevance.split(together))
+        for index, query, share in zip(*of_rows, strict=True):
+            missing = None if self.missing is None else self.missing[index]
+            parts.append(self._attend(query, share, self.keys_values.index_select(1, index), missing))
+        if len(parts) == 1:
+            return parts[0]
+        reads, weights = zip(*parts, strict=True)
+        return torch.cat(reads), torch.cat(weights)
+
+    def _attend(
+        self, queries: Tensor, relevance: Tensor, entries: Tensor, missing: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Read the chunks ``[2, b, h, n, c, e]`` of some rows."""
         b, heads, n, c = queries.shape[0], self.config.num_heads, self.config.num_chunks, self.config.chunk_len
-        entries = self.keys_values if rows is None else self.keys_values.index_select(1, rows.index)
         keys, values = entries.view(2, b * heads, n * c, -1).unbind(0)
         scores = torch.bmm(queries.flatten(0, 1), keys.transpose(1, 2)).view(b, heads, n, c)
-        if self.missing is not None:
-            scores = scores + (self.missing if rows is None else self.missing[rows.index])[:, None]
+        if missing is not None:
+            scores = scores + missing[:, None]
         weights = softmax(scores.to(torch.promote_types(scores.dtype, torch.float32)))
-        mixed = (weights * relevance.unsqueeze(-1)).to(self.dtype)  # b h n c times b (1 or h) n 1
+        mixed = (weights * relevance.unsqueeze(-1)).to(self.cached)  # b h n c times b (1 or h) n 1
         return torch.bmm(mixed.view(b * heads, 1, n * c), values).view(b, -1), weights
 
     def _read_chosen(
@@ -218,7 +240,7 @@ class RingChunkCache(ChunkCache):
         if self.missing is not None:
             scores = scores + self.missing.flatten(0, 1)[index].view(b, k, 1, -1)
         weights = softmax(scores.to(torch.promote_types(scores.dtype, torch.float32)))
-        mixed = (weights * relevance.transpose(1, 2).unsqueeze(-1)).to(self.dtype)  # b k 1 1
+        mixed = (weights * relevance.transpose(1, 2).unsqueeze(-1)).to(self.cached)  # b k 1 1
         return (mixed.unsqueeze(-2) @ values).sum(1).view(b, -1), weights.transpose(1, 2)
 
     def _read_chosen_of(self, rows: Rows, queries: Tensor, index: Tensor, relevance: Tensor) -> tuple[Tensor, Tensor]:
@@ -231,7 +253,7 @@ class RingChunkCache(ChunkCache):
         if self.missing is not None:
             scores = scores + self.missing.flatten(0, 1)[rows.index[:, None, None] * n + index]
         weights = softmax(scores.to(torch.promote_types(scores.dtype, torch.float32)))
-        mixed = (weights * relevance.unsqueeze(-1)).to(self.dtype)
+        mixed = (weights * relevance.unsqueeze(-1)).to(self.cached)
         return torch.bmm(mixed.view(r * heads, 1, -1), values).view(r, -1), weights
 
 

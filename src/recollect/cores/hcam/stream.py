@@ -17,6 +17,7 @@ from recollect.cores.stream import RowStream
 from recollect.layers.ring_attention import RingAttention, Visibility
 from recollect.layers.rings import MirrorRing, Rows
 from recollect.ops.packed_linear import PackedLinear, without_autocast, working_dtype
+from recollect.ops.reduced_linear import cache_dtype
 
 
 class ChunkStreamLayer:
@@ -79,7 +80,8 @@ class ChunkStream(RowStream):
         c, features, batch_size = core.config, core.features(), caches[0].batch_size
         self._layers = [ChunkStreamLayer(cache, features) for cache in caches]
         # Raw inputs of all layers; the newest c become the chunk that is completed.
-        self._raw = MirrorRing(batch_size, max(c.memory_len, c.chunk_len), (c.num_layers, c.dim), features)
+        like = features.new_empty(0, dtype=cache_dtype(features.dtype))
+        self._raw = MirrorRing(batch_size, max(c.memory_len, c.chunk_len), (c.num_layers, c.dim), like)
         self._visible = Visibility(batch_size, c.memory_len, features.device, self._layers[0].dtype)
         super().__init__(core, batch_size)
 
@@ -104,7 +106,7 @@ class ChunkStream(RowStream):
         with without_autocast(inputs):
             if starting := self.starting(is_first, rows):
                 self._new_episode(starting)
-            return self._step(inputs.to(self._raw.data.dtype), rows)
+            return self._step(inputs.to(self._dtype), rows)
 
     def _step(self, inputs: Tensor, rows: Rows | None) -> Tensor:
         x, hidden, raw = self.core.project(inputs), self._visible.step(rows), []
@@ -161,7 +163,7 @@ class ChunkStream(RowStream):
         """Store the newest steps of the rows as a chunk, in place of their oldest one."""
         c, device = self.core.config, self._never.device
         index, size = torch.tensor(rows, device=device), None
-        steps = self._raw.window(index)[:, -c.chunk_len :]  # r c layers d
+        steps = self._raw.window(index)[:, -c.chunk_len :].to(self._dtype)  # r c layers d
         if min(lengths) < c.chunk_len:
             size = torch.tensor(lengths, device=device)
             exists = torch.arange(c.chunk_len, 0, -1, device=device) <= size[:, None]
@@ -177,7 +179,7 @@ class ChunkStream(RowStream):
     def _windows(self, rows: Rows | None) -> list[Tensor]:
         """Return copies of the last w inputs of every layer, ``[r, w, d]``."""
         raw = self._raw.window(None if rows is None else rows.index)
-        raw = raw[:, -self.core.config.memory_len :].unbind(2)
+        raw = raw[:, -self.core.config.memory_len :].to(self._dtype).unbind(2)
         return [window.clone(memory_format=torch.contiguous_format) for window in raw]
 
     def _load_windows(self, windows: list[Tensor], steps: list[int], rows: Rows | None) -> None:
@@ -196,7 +198,7 @@ class ChunkStream(RowStream):
         """Compute keys and values of local attention from the raw inputs."""
         c, steps = self.core.config, self._steps_of(rows)
         self._visible.load(torch.tensor(steps, device=self._never.device).clamp(max=c.memory_len), rows)
-        raw = self._raw.window(None if rows is None else rows.index)[:, -c.memory_len :].unbind(2)
+        raw = self._raw.window(None if rows is None else rows.index)[:, -c.memory_len :].to(self._dtype).unbind(2)
         with without_autocast(self._raw.data):
             for layer, window in zip(self._layers, raw, strict=True):
                 standard = F.layer_norm(window, (c.dim,))
@@ -227,7 +229,7 @@ class HierarchicalChunkStream(ChunkStream):
         layers = tuple(
             LayerMemory(
                 window,
-                torch.where(exists[..., None], cache.contents[index, order], 0.0),
+                torch.where(exists[..., None], cache.contents[index, order].to(self._dtype), 0.0),
                 torch.where(exists, cache.means[index, order], 0.0),
             )
             for cache, window in zip(self._caches, self._windows(rows), strict=True)

@@ -60,6 +60,7 @@ class InstructedTransformer(MemoryCore[InstructedTransformerState]):
 
     reference_unroll = companion("recollect.cores.instructed.reference:reference_unroll")
     runs_in_float16 = True
+    keeps_weights = "its steps project a whole chunk with weights that are joined anew in every call"
 
     def __init__(self, config: InstructedTransformerConfig, input_dim: int) -> None:
         super().__init__()

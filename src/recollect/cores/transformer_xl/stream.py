@@ -9,6 +9,7 @@ from recollect.cores.transformer_xl.core import TransformerXL, TransformerXLStat
 from recollect.layers.ring_attention import RingAttention, StreamLayer, StreamStack
 from recollect.layers.rings import MirrorRing, Rows
 from recollect.ops.packed_linear import without_autocast
+from recollect.ops.reduced_linear import cache_dtype
 
 
 class TransformerXLStream(RowStream):
@@ -23,7 +24,7 @@ class TransformerXLStream(RowStream):
     def __init__(self, core: TransformerXL, batch_size: int) -> None:
         c, like = core.config, core.layers[0].out.weight
         positions = core.relative_positions()
-        self._window = MirrorRing(batch_size, c.memory_len, (c.num_layers, c.dim), like)
+        self._window = MirrorRing(batch_size, c.memory_len, (c.num_layers, c.dim), like.to(cache_dtype(like.dtype)))
         self._folded = [layer.folded(positions) for layer in core.layers]
         layers = []
         for layer, (weight, bias, delta, keys) in zip(core.layers, self._folded, strict=True):
@@ -47,7 +48,9 @@ class TransformerXLStream(RowStream):
         """Return a copy of the core's state of some rows; None: of all."""
         index = None if rows is None else rows.index
         window = self._window.window(index).transpose(1, 2).clone(memory_format=torch.contiguous_format)
-        return TransformerXLState(window, self.count.clone() if rows is None else self.count[rows.index])
+        return TransformerXLState(
+            window.to(self._dtype), self.count.clone() if rows is None else self.count[rows.index]
+        )
 
     @property
     def count(self) -> Tensor:
@@ -70,7 +73,7 @@ class TransformerXLStream(RowStream):
             self._stack.clear(starting)
             self._window.clear(starting.index)
         with without_autocast(inputs):
-            *raw, x = self._stack(self.core.project(inputs.to(self._window.data.dtype)), rows=rows)
+            *raw, x = self._stack(self.core.project(inputs.to(self._dtype)), rows=rows)
             if inputs.ndim == 2:
                 self._window.push(torch.stack(raw, -2), None if rows is None else rows.index)
             else:

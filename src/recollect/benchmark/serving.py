@@ -1,0 +1,241 @@
+"""Benchmark of the store of live streams: steps per second, answer times and resident memory, with a full memory.
+
+A few askers, of many streams, each ask for a step of a stream drawn at random, and again when they have their answer.
+Their steps go through the batcher, in process; HTTP is not measured. Stores in several formats take turns.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Group
+from rich.table import Table
+
+from recollect.benchmark.config import ServingBenchmark
+from recollect.benchmark.machine import describe
+from recollect.benchmark.results import Measurements, save_rows
+from recollect.machine import resident_bytes
+from recollect.serving import Batcher, ServingConfig, Step, StreamStore
+from recollect.serving.batcher import Outcomes
+from recollect.serving.store import Answer
+from recollect.training.saved_models import load_model
+
+INPUTS = 256
+"""Different inputs, which are drawn once."""
+
+
+@dataclass(frozen=True)
+class ServingRow:
+    """One format and one number of askers."""
+
+    weights: str
+    cache: str
+    streams: int
+    askers: int
+    fill: float  # share of the core's chunks that are stored; 1 in cores without
+    steps_per_s: float  # median over the rounds
+    best_steps_per_s: float
+    steps_per_cpu_s: float  # median; by the processor time of the whole process
+    rows_per_call: float  # steps of one call of the model, mean
+    p50_ms: float
+    p99_ms: float
+    worst_ms: float
+    steps: int
+    store_bytes: int
+    resident_bytes: int  # of the process, with all stores, at the end
+    resident_growth: int  # since the end of the first round
+
+
+@dataclass(frozen=True)
+class ServingResults(Measurements):
+    """Results of one run of the benchmark."""
+
+    rows: list[ServingRow]
+
+
+class Askers:
+    """Clients in a closed loop, each with one request at a time.
+
+    Args:
+        store: with all streams.
+        ids: of the streams.
+        number: of clients.
+        seed: of the choice of streams and inputs.
+    """
+
+    def __init__(self, store: StreamStore, ids: list[str], number: int, seed: int) -> None:
+        self.store, self.ids, self.number = store, ids, number
+        self._draws = np.random.default_rng(seed)
+        self._inputs = [store.interface.parse(given) for given in _random_inputs(store, self._draws)]
+
+    def run(self, seconds: float) -> tuple[int, list[float], int]:
+        """Ask for so long, and return the number of answers, the answer times, and the number of calls."""
+        times: list[float] = []
+        idle, end = threading.Event(), time.perf_counter() + seconds
+        began: dict[int, float] = {}
+        errors: list[Any] = []
+
+        def deliver(outcomes: Outcomes) -> None:
+            now = time.perf_counter()
+            for asker, outcome in outcomes:
+                times.append(now - began.pop(asker))  # type: ignore[call-overload]
+                if not isinstance(outcome, Answer):
+                    errors.append(outcome)
+            if now < end and not errors:
+                self._ask(batcher, began, [asker for asker, _ in outcomes])
+            elif not began:
+                idle.set()
+
+        batches = self.store.counts["batches"]
+        batcher = Batcher(self.store, deliver)
+        self._ask(batcher, began, range(self.number))
+        idle.wait(seconds + 60)
+        batcher.release()
+        if errors:
+            raise errors[0]
+        return len(times), times, self.store.counts["batches"] - batches
+
+    def _ask(self, batcher: Batcher, began: dict[int, float], askers: Any) -> None:
+        chosen = self._draws.choice(len(self.ids), len(askers), replace=False).tolist()
+        given = self._draws.integers(len(self._inputs), size=len(askers)).tolist()
+        for asker, stream, which in zip(askers, chosen, given, strict=True):
+            began[asker] = time.perf_counter()
+            batcher.step(Step(self.ids[stream], self._inputs[which]), asker)
+
+
+def _random_inputs(store: StreamStore, draws: np.random.Generator) -> list[dict[str, Any]]:
+    """Return inputs of one stream; what the store keeps of the step before is left out."""
+    kept = {port.name for port in store.interface.carried}
+    ports = {name: port for name, port in store.interface.inputs.items() if name not in kept}
+    return [
+        {
+            name: draws.random(port.shape, np.float32)
+            if port.dtype.is_floating_point
+            else np.zeros(port.shape, str(port.dtype).removeprefix("torch."))
+            for name, port in ports.items()
+        }
+        for _ in range(INPUTS)
+    ]
+
+
+def make_store(model: Any, config: ServingBenchmark, weights: Any, cache: Any) -> tuple[StreamStore, list[str]]:
+    """Return a store whose streams have all taken ``config.warm`` steps, and their ids."""
+    limits = ServingConfig(capacity=config.streams, most_rows=max(config.askers), weights=weights, cache=cache)
+    store = StreamStore(model, limits)
+    first = store.create()
+    inputs = [store.interface.parse(given) for given in _random_inputs(store, np.random.default_rng(config.seed))]
+    for step in range(config.warm):
+        store.step([Step(first, inputs[step % INPUTS])])
+    return store, [first, *(store.fork(first) for _ in range(config.streams - 1))]
+
+
+def run_serving(config: ServingBenchmark, progress: Callable[[str], None] | None = None) -> ServingResults:
+    """Measure, and save the results if ``config.output`` names a folder.
+
+    Args:
+        config: settings.
+        progress: called with the name of each part.
+
+    Raises:
+        ValueError: there is no such model, or it cannot be served; the output folder cannot be written.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        model = load_model(config.model)
+        results = ServingResults(describe(), asdict(config), [])
+        stores = {}
+        for formats in config.formats:
+            if progress is not None:
+                progress(f"{config.streams} streams, {formats}")
+            weights, cache = formats.split("/")
+            stores[formats] = make_store(model, config, weights, cache)
+        for number in config.askers:
+            results.rows.extend(_measure(stores, number, config, model, progress))
+        for store, _ in stores.values():
+            store.close()
+    finally:
+        torch.set_num_threads(threads)
+    if config.output:
+        save_rows(config.output, "serving", results, results.rows)
+    return results
+
+
+def _measure(
+    stores: dict[str, tuple[StreamStore, list[str]]],
+    number: int,
+    config: ServingBenchmark,
+    model: Any,
+    progress: Callable[[str], None] | None,
+) -> list[ServingRow]:
+    askers = {name: Askers(store, ids, number, config.seed) for name, (store, ids) in stores.items()}
+    rates: dict[str, list[tuple[float, float]]] = {name: [] for name in stores}
+    times: dict[str, list[float]] = {name: [] for name in stores}
+    calls, resident = dict.fromkeys(stores, 0), 0
+    for round_ in range(config.repeats + 1):  # the first warms up
+        if progress is not None:
+            progress(f"{number} askers, round {round_} of {config.repeats}")
+        for name, clients in askers.items():
+            began, cpu = time.perf_counter(), time.process_time()
+            steps, found, batches = clients.run(config.seconds)
+            if round_:
+                rates[name].append((steps / (time.perf_counter() - began), steps / (time.process_time() - cpu)))
+                times[name] += found
+                calls[name] += batches
+        resident = resident if round_ else resident_bytes()
+    grown = resident_bytes() - resident
+    rows = []
+    for name, (store, _) in stores.items():
+        weights, cache = name.split("/")
+        wall, per_cpu = (np.array(part) for part in zip(*rates[name], strict=True))
+        middle, slow = np.quantile(times[name], (0.5, 0.99))
+        rows.append(
+            ServingRow(
+                weights=weights,
+                cache=cache,
+                streams=config.streams,
+                askers=number,
+                fill=_fill(model, config.warm),
+                steps_per_s=round(float(np.median(wall))),
+                best_steps_per_s=round(float(wall.max())),
+                steps_per_cpu_s=round(float(np.median(per_cpu))),
+                rows_per_call=round(len(times[name]) / max(1, calls[name]), 1),
+                p50_ms=round(1e3 * float(middle), 2),
+                p99_ms=round(1e3 * float(slow), 2),
+                worst_ms=round(1e3 * max(times[name]), 2),
+                steps=len(times[name]),
+                store_bytes=store.nbytes,
+                resident_bytes=resident_bytes(),
+                resident_growth=grown,
+            )
+        )
+    return rows
+
+
+def _fill(model: Any, warm: int) -> float:
+    """Return the share of a core's chunks that are stored after so many steps; 1 for a core without."""
+    config: Any = getattr(getattr(model, "core", model), "config", None)
+    chunks = getattr(config, "num_chunks", None)
+    return 1.0 if not chunks else min(1.0, warm // config.stride / chunks)
+
+
+def render_serving(results: ServingResults) -> Group:
+    """Return the results as a table for a terminal."""
+    asked, fill = results.config, results.rows[0].fill
+    title = (
+        f"{asked['streams']:,} live streams of {asked['model']}, one thread; {100 * fill:.0f} % of their memory filled"
+    )
+    table = Table(title=title)
+    names = ("weights/cache", "askers", "steps/s", "steps per\ncpu second", "rows\na call", "p50\nms", "p99\nms")
+    for name in (*names, "store\nMB", "growth\nMB"):
+        table.add_column(name, justify="left" if name == "weights/cache" else "right")
+    for row in results.rows:
+        speed = f"{row.steps_per_s:,.0f}", f"{row.steps_per_cpu_s:,.0f}", f"{row.rows_per_call:.0f}"
+        late = f"{row.p50_ms:.1f}", f"{row.p99_ms:.1f}"
+        sizes = f"{row.store_bytes / 1e6:.0f}", f"{row.resident_growth / 1e6:+.1f}"
+        table.add_row(f"{row.weights}/{row.cache}", str(row.askers), *speed, *late, *sizes)
+    return Group(table, results.hardware(), "Medians over the rounds; answer times of all rounds together.")

@@ -1,0 +1,53 @@
+"""The benchmarks of reduced weights and of the store of live streams, on few steps."""
+
+import json
+import math
+
+import pytest
+
+from recollect.benchmark import PrecisionBenchmark, ServingBenchmark, render_precision, render_serving
+from recollect.benchmark import run_precision as measure_precision
+from recollect.benchmark import run_serving as measure_serving
+
+SMALL = {"memory_len": 4, "repeats": 2, "seconds": 0.0, "quick": True, "batches": (1,)}
+
+
+def test_formats_agree_with_float32_and_results_are_saved(tmp_path):
+    results = measure_precision(PrecisionBenchmark(**SMALL, output=str(tmp_path)))
+    [saved] = [json.loads(path.read_text()) for path in tmp_path.glob("precision-*.json")]
+    assert saved["bandwidth"] == results.bandwidth > 0
+    speed = {row.format: row for row in results.rows if row.measure == "speed"}
+    agreement = {row.format: row for row in results.rows if row.measure == "agreement"}
+    assert set(speed) == {*agreement, "float32"}
+    assert speed["int8"].weight_bytes < 0.3 * speed["float32"].weight_bytes
+    assert speed["cache"].stream_bytes < 0.6 * speed["float32"].stream_bytes
+    for row in agreement.values():
+        assert row.steps == 640
+        assert row.agreement > 0.99
+        assert 0 < row.last_drift < 0.05
+    assert render_precision(results)
+
+
+def test_models_that_do_not_act_are_refused():
+    with pytest.raises(ValueError, match="does not act in a world"):
+        measure_precision(PrecisionBenchmark(model="model:shape-activities-ttm", **SMALL, output=""))
+
+
+def test_store_answers_all_askers():
+    results = measure_serving(ServingBenchmark(quick=True, output=""))
+    assert [(row.askers, row.cache) for row in results.rows] == [
+        (askers, cache) for askers in (2, 4) for cache in ("float32", "bfloat16")
+    ]
+    for row in results.rows:
+        assert row.steps >= row.askers
+        assert row.steps_per_s > 0 and math.isfinite(row.p99_ms)
+        assert 1 <= row.rows_per_call <= row.askers
+    assert results.rows[1].store_bytes < 0.6 * results.rows[0].store_bytes
+    assert render_serving(results)
+
+
+def test_settings_name_the_remedy():
+    with pytest.raises(ValueError, match=r"formats='int8'.*give WEIGHTS/CACHE"):
+        ServingBenchmark(formats=("int8",))
+    with pytest.raises(ValueError, match="askers"):
+        ServingBenchmark(streams=4, askers=(5,))
