@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 
 import source_tree  # noqa: F401
-from claims import CLAIMS, PAGES, SHORT, Claim
+from claims import CLAIMS, HTM, PAGES, SHORT, Claim
 from recollect.evaluation.confidence_interval import seeds_interval
 from recollect.recipes import RECIPES
 from recollect.recipes.base import Run
@@ -23,8 +23,10 @@ from report_tables import Row, finished, middle, read_runs
 
 SEEDS, MARGIN = 3, 0.05
 """Seeds that a verdict needs, and how far apart rows that do alike may be."""
+MORE_RECIPES = {HTM: ("htm-t-maze", "htm-visual-match")}
+"""Recipes of a paper that no claim names."""
 NO_RESULT = ("not run", "needs data", "needs an accelerator")
-STATE_HEADS = ["place", "claim, and the paper's numbers", "recipe", "ours", "verdict", "still to run"]
+STATE_HEADS = ["place", "claim, and the paper's numbers", "ours", "verdict", "recipe", "still to run"]
 
 
 @dataclass(frozen=True)
@@ -77,9 +79,8 @@ def state(paper: str) -> str:
             continue
         found = compare(claim)
         verdict = f"**{found.verdict}**" + (f": {claim.reason}" if claim.reason else "")
-        recipe = f"`{claim.recipe}`<br>{'<br>'.join(_runs_done(claim.recipe))}"
         text = f"{markdown_cell(claim.text)}<br>*{markdown_cell(claim.published)}*"
-        rows.append((claim.place, text, recipe, found.ours or "-", verdict, _still_to_run(claim, found)))
+        rows.append((claim.place, text, found.ours or "-", verdict, claim.recipe, _still_to_run(claim, found)))
     return markdown_table(STATE_HEADS, rows, "llllll")
 
 
@@ -185,17 +186,26 @@ def _planned(recipe: str, scale: str, run: Run) -> int:
     return RECIPES[recipe].seeds[scale] if run.seeds is None else run.seeds  # type: ignore[index]
 
 
-@cache
-def _runs_done(recipe: str) -> tuple[str, ...]:
-    """Return the finished and planned runs of every scale of a recipe."""
-    done = Counter[str]()
-    for result in _results(recipe):
-        run = _rows(recipe, result["scale"]).get(result["label"])
-        done[result["scale"]] += run is not None and result["seed"] < _planned(recipe, result["scale"], run)
-    planned = {
-        scale: sum(_planned(recipe, scale, run) for run in _rows(recipe, scale).values()) for scale in scales(recipe)
-    }
-    return tuple(f"{scale} {done[scale]} of {number}" for scale, number in planned.items())
+def runs(paper: str) -> str:
+    """Return a table of the recipes of a paper: runs finished of those planned, and hours, by scale."""
+    rows = []
+    named = (*MORE_RECIPES.get(paper, ()), *(claim.recipe for claim in CLAIMS if claim.paper == paper))
+    for recipe in dict.fromkeys(named):
+        for scale in scales(recipe):
+            planned = {label: _planned(recipe, scale, run) for label, run in _rows(recipe, scale).items()}
+            done = [
+                float(run["seconds"]) / 3600
+                for run in _results(recipe)
+                if run["scale"] == scale and run["seed"] < planned.get(run["label"], 0)
+            ]
+            total = sum(planned.values())
+            limits = [
+                planned[label] * (run.config.fit.processor_seconds or 0) for label, run in _rows(recipe, scale).items()
+            ]
+            left = f"{np.mean(done) * (total - len(done)):.1f}" if done else "not measured"
+            left = left if done or not all(limits) else f"{sum(limits) / 3600:.1f}"
+            rows.append((recipe, scale, f"{len(done)} of {total}", f"{sum(done):.1f}", left))
+    return markdown_table(["recipe", "scale", "runs finished", "hours", "hours for the rest"], rows, "llrrr")
 
 
 def scales(recipe: str) -> Sequence[str]:
