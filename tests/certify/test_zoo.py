@@ -5,7 +5,6 @@ The short tier has one broken core per line; the whole zoo is in the long tier.
 
 import foreign_cores
 import foreign_memories
-import paper_cores
 import pytest
 import torch
 import unusual
@@ -106,9 +105,7 @@ def test_complex_memory_and_reference_pass(core):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "core", [*user_cores.USER_CORES, *paper_cores.PAPERS, *unusual.UNUSUAL], ids=lambda core: core.__name__
-)
+@pytest.mark.parametrize("core", [*user_cores.USER_CORES, *unusual.UNUSUAL], ids=lambda core: core.__name__)
 def test_user_defined_core_passes(core):
     options = {"steps": STEPS, "long_steps": 1000, "long_seconds": 0.3, "size_seed": 0}
     card = certify(core(), rebuild=core, input_shape=(zoo.WIDTH,), **options)

@@ -16,31 +16,6 @@ class VectorState(NamedTuple):
     h: Tensor  # b d
 
 
-class MinGRU(MemoryCore[VectorState]):
-    """h_t = (1 - z_t) h_{t-1} + z_t g(x_t), in log space (Feng et al. 2024, appendix B)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.input_shape, self.output_shape = (WIDTH,), (DIM,)
-        self.gate, self.candidate = nn.Linear(WIDTH, DIM), nn.Linear(WIDTH, DIM)
-
-    def initial_state(self, batch_size: int) -> VectorState:
-        return VectorState(self.zeros(batch_size, DIM) + 0.5)
-
-    def flops_per_step(self) -> int:
-        return 4 * WIDTH * DIM
-
-    def unroll(self, inputs: Tensor, state: VectorState, is_first: Tensor) -> tuple[Tensor, VectorState]:
-        gate, candidate = self.gate(inputs), self.candidate(inputs)
-        written = torch.where(candidate >= 0, candidate + 0.5, candidate.sigmoid())
-        keep, write = F.logsigmoid(-gate), F.logsigmoid(gate) + written.log()
-        outs, log_h, fresh = [], state.h.log(), self.initial_state(inputs.shape[0]).h.log()
-        for t in range(inputs.shape[1]):
-            log_h = torch.logaddexp(keep[:, t] + torch.where(is_first[:, t, None], fresh, log_h), write[:, t])
-            outs.append(log_h.exp())
-        return torch.stack(outs, 1), VectorState(log_h.exp())
-
-
 class SpectralState(NamedTuple):
     z: Tensor  # b d n, complex
 
@@ -76,32 +51,6 @@ class S4D(MemoryCore[SpectralState]):
             y = 2 * (torch.view_as_complex(self.mix) * z).real.sum(-1) + self.skip * x
             outs.append(self.out(F.gelu(y)))
         return torch.stack(outs, 1), SpectralState(z)
-
-
-class LRU(nn.Module):
-    """Linear recurrent unit (Orvieto et al. 2023): complex weights, complex memory, no class of this library."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.nu, self.theta = nn.Parameter(torch.rand(DIM) - 1.0), nn.Parameter(torch.rand(DIM))
-        self.b = nn.Parameter(torch.randn(DIM, WIDTH, dtype=torch.complex64) * 0.3)
-        self.c = nn.Parameter(torch.randn(WIDTH, DIM, dtype=torch.complex64) * 0.3)
-        self.d = nn.Parameter(torch.ones(WIDTH))
-
-    def initial_state(self, batch_size: int) -> SpectralState:
-        return SpectralState(torch.zeros(batch_size, DIM, dtype=torch.complex64, device=self.d.device))
-
-    def forward(self, inputs: Tensor, state: SpectralState, is_first: Tensor) -> tuple[Tensor, SpectralState]:
-        clean = torch.where(inputs.isfinite(), inputs, 0.0)
-        size = torch.exp(-torch.exp(self.nu))
-        turn = torch.polar(size, self.theta).to(torch.complex64)
-        driven = clean.to(torch.complex64) @ self.b.T * (1 - size**2).sqrt()
-        z, outs = state.z, []
-        for x, first in zip(driven.unbind(1), is_first.unbind(1), strict=True):
-            z = turn * torch.where(first[:, None], torch.zeros_like(z), z) + x
-            z = z.to(torch.complex64)
-            outs.append((z @ self.c.T).real)
-        return torch.stack(outs, 1).to(inputs.dtype) + self.d * clean, SpectralState(z)
 
 
 class LSTMState(NamedTuple):
@@ -167,4 +116,112 @@ class TorchGRU(nn.Module):
         return torch.cat(outs, 1), (h,)
 
 
-USER_CORES: list[type[nn.Module]] = [MinGRU, S4D, LRU, TorchLSTM, TorchGRU]
+class MatrixState(NamedTuple):
+    memory: Tensor  # b k v
+
+
+class DecayingLinearAttention(nn.Module):
+    """S = a S + k v^T, read by q (RetNet, Sun et al. 2023), a call at once, by the methods of the contract alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(WIDTH, DIM) for _ in range(3))
+        self.log_decay = nn.Parameter(torch.tensor([-0.1]))
+
+    def initial_state(self, batch_size: int) -> MatrixState:
+        return MatrixState(self.log_decay.new_zeros(batch_size, DIM, DIM))
+
+    def forward(self, inputs: Tensor, state: MatrixState, is_first: Tensor) -> tuple[Tensor, MatrixState]:
+        clean = torch.where(inputs.isfinite(), inputs, 0.0)
+        q, k, v = (net(clean) for net in (self.q, self.k, self.v))
+        t = clean.shape[1]
+        steps, episode = torch.arange(t, device=inputs.device), is_first.long().cumsum(1)
+        age = steps[:, None] - steps
+        seen = (age >= 0) & (episode[:, :, None] == episode[:, None, :])
+        decay = (self.log_decay * age.clamp(min=0)).exp()
+        weights = torch.where(seen, decay * (q @ k.mT), 0.0)
+        # Cleared before any product: a NaN in a forgotten memory must not meet a weight.
+        memory = torch.where(is_first[:, 0, None, None], 0.0, state.memory)
+        carried = (self.log_decay * (steps + 1)).exp()[:, None] * (q @ memory)
+        out = weights @ v + torch.where((episode == 0)[..., None], carried, 0.0)
+        memory = torch.where((episode[:, -1] > 0)[:, None, None], 0.0, memory * (self.log_decay * t).exp())
+        last = torch.where(seen[:, -1], decay[-1], 0.0)
+        return out, MatrixState((memory + (k * last[..., None]).mT @ v).to(state.memory.dtype))
+
+
+class RecentState(NamedTuple):
+    recent: Tensor  # b w d
+
+
+class SlidingConvolution(MemoryCore[RecentState]):
+    """A depthwise convolution over the last w + 1 steps of the episode."""
+
+    def __init__(self, window: int = 4) -> None:
+        super().__init__()
+        self.input_shape = self.output_shape = (WIDTH,)
+        self.window = window
+        self.taps = nn.Parameter(torch.randn(window + 1, WIDTH))
+        self.out = nn.Linear(WIDTH, WIDTH)
+
+    def initial_state(self, batch_size: int) -> RecentState:
+        return RecentState(self.zeros(batch_size, self.window, WIDTH))
+
+    def flops_per_step(self) -> int:
+        return 2 * WIDTH * (WIDTH + self.window + 1)
+
+    def unroll(self, inputs: Tensor, state: RecentState, is_first: Tensor) -> tuple[Tensor, RecentState]:
+        timeline = torch.cat((state.recent, inputs), 1)
+        episode = F.pad(is_first.long().cumsum(1), (self.window, 0))
+        t, total = inputs.shape[1], torch.zeros_like(inputs)
+        for back in range(self.window + 1):
+            start = self.window - back
+            same = episode[:, start : start + t] == episode[:, self.window :]
+            total = total + torch.where(same[..., None], timeline[:, start : start + t], 0.0) * self.taps[back]
+        kept = episode[:, -self.window :] == episode[:, -1:]
+        return self.out(F.gelu(total)), RecentState(torch.where(kept[..., None], timeline[:, -self.window :], 0.0))
+
+
+class QueueState(NamedTuple):
+    entries: Tensor  # b n d
+    count: Tensor  # b, steps of the episode
+
+
+class QueueMemory(MemoryCore[QueueState]):
+    """An external memory, first in first out: every third step of an episode is written, all steps attend to it."""
+
+    def __init__(self, size: int = 5) -> None:
+        super().__init__()
+        self.input_shape = self.output_shape = (WIDTH,)
+        self.size = size
+        self.write, self.query, self.out = nn.Linear(WIDTH, DIM), nn.Linear(WIDTH, DIM), nn.Linear(DIM, WIDTH)
+
+    def initial_state(self, batch_size: int) -> QueueState:
+        return QueueState(self.zeros(batch_size, self.size, DIM), self.zeros(batch_size, dtype=torch.int64))
+
+    def flops_per_step(self) -> int:
+        return 6 * WIDTH * DIM + 4 * self.size * DIM
+
+    def unroll(self, inputs: Tensor, state: QueueState, is_first: Tensor) -> tuple[Tensor, QueueState]:
+        outs = []
+        written, queries = self.write(inputs), self.query(inputs)
+        for t in range(inputs.shape[1]):
+            entries, count = self.reset(is_first[:, t], state)
+            place = torch.arange(self.size, device=count.device) == (count // 3 % self.size)[:, None]
+            due = place & (count % 3 == 0)[:, None]
+            entries = torch.where(due[..., None], written[:, t, None], entries)
+            # Never empty: an episode's first step writes.
+            filled = torch.arange(self.size, device=count.device) <= (count // 3)[:, None]
+            scores = (entries @ queries[:, t, :, None])[..., 0].masked_fill(~filled, -torch.inf)
+            outs.append(self.out((scores.softmax(-1)[:, None] @ entries)[:, 0]))
+            state = QueueState(entries, count + 1)
+        return torch.stack(outs, 1), state
+
+
+USER_CORES: list[type[nn.Module]] = [
+    S4D,
+    TorchLSTM,
+    TorchGRU,
+    DecayingLinearAttention,
+    SlidingConvolution,
+    QueueMemory,
+]
