@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from recollect.cores import CORES
+from recollect.cores import CORES, GENERAL_CORES
 from recollect.recipes.train import training
 from recollect.tasks import TASKS
 from recollect.training import CloningConfig
@@ -27,17 +27,25 @@ LONG_ROWS = "grey-cifar"
 """1 024 steps that cannot be made shorter; half a minute for all cores, and pathfinder trains in the same way."""
 
 
+ALL_CORES = {"recall", "t-maze"}
+"""Tasks on which every core takes a step. On another one those do that depend on what it shows (maps, words), and a
+third of those that read any vector, so that each meets a third of the tasks."""
+
+
 @pytest.mark.parametrize(
     "task",
     [
-        *only({"recall", "t-maze"}, sorted(TASKS.keys() - PUBLISHED - {LONG_ROWS})),
+        *only(ALL_CORES, sorted(TASKS.keys() - PUBLISHED - {LONG_ROWS})),
         pytest.param(LONG_ROWS, marks=pytest.mark.slow),
     ],
 )
 def test_every_core_takes_a_step_by_default_on(task):
     # A small batch and a short unroll: what a default may get wrong is how sizes fit each other.
+    general = list(GENERAL_CORES)
     for core in CORES:
         config = training(task, core)
+        if task not in ALL_CORES and core in general and (general.index(core) + list(TASKS).index(task)) % 3:
+            continue
         if task in SMALL:
             config = replace(config, task=replace(config.trained_on, **SMALL[task]))
         if isinstance(config, CloningConfig):
