@@ -149,9 +149,7 @@ def unchanged(agent):
 
 
 AGENTS = [
-    ("t-maze-hcam", {}, unchanged, "yes"),
     ("t-maze-hcam", {"length": 40}, unchanged, "yes"),
-    ("ballet-hcam", {}, unchanged, "yes"),
     ("ballet-hcam", {"delays": (48,)}, unchanged, "yes"),
     ("cartpole-lstm", {}, unchanged, "yes"),
     ("goal-shown-once-ttm", {}, unchanged, "yes"),
