@@ -2,7 +2,7 @@
 
 The quick certificate at random configs is in tests/cores/test_contract.py; this one has the lines in all variants and
 drawn sizes, which takes seconds per config. The slow lines (compiled, exported and long runs) are tested once per core,
-in tests/cores/test_contract.py; of each family one core is exported here too, with onnxruntime and at drawn sizes.
+in tests/cores/test_contract.py; of each family one core is exported here too, at drawn sizes.
 `RECOLLECT_CERTIFY_SAMPLES` is the number of configs per core.
 """
 
@@ -18,7 +18,6 @@ from recollect.cores import CORES
 
 SAMPLES = Path(__file__).parents[1] / "cores" / "samples"
 EXPORTED = {"tlb", "instructed", "long-short-transformer", "mamba2", "rwkv7", "hybrid", "timesformer"}
-"""gru, lstm, hcam, transformer-xl, causal-transformer and ttm run in onnxruntime in tests/interpret/test_live.py."""
 DRAWS = int(os.environ.get("RECOLLECT_CERTIFY_SAMPLES", "1"))
 
 
