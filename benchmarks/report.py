@@ -28,7 +28,7 @@ from report_learned import (
 from report_maps import faithful_table, head_table, place_table, trusted_table, untrained_table
 from report_papers import first_claims, runs, scoreboard, state, verdict_counts
 from report_pays import draw_pays
-from report_roofline import figure_roofline, linear_table, roofline_table
+from report_roofline import equal_table, figure_roofline, linear_table, roofline_table
 from report_speed import (
     card_text,
     certificate_table,
@@ -110,7 +110,7 @@ BLOCKS: dict[str, dict[str, Callable[[], str]]] = {
     },
     "docs/long-rows.md": {"chunks": chunk_text},
     "docs/images.md": {"rows": picture_table},
-    "docs/roofline.md": {"roofline": roofline_table, "linear": linear_table},
+    "docs/roofline.md": {"roofline": roofline_table, "equal-steps": equal_table, "linear": linear_table},
     "docs/which-memory.md": {"which-choice": which_choice, "which-table": which_table},
 }
 """Generated text by page and name of its markers."""

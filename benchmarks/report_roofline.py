@@ -61,6 +61,22 @@ def linear_table() -> str:
     return table_with_source([*heads, "step / gru's of equal bytes (1.3)"], rows, found["environment"])
 
 
+def equal_table() -> str:
+    """Return training times of hcam and of transformer-xl that attends to as many steps."""
+    found = read(MEASURED / "equal-steps.json")
+    names = ("hcam", "transformer-xl", "gated transformer-xl")
+    rows = [
+        [
+            f"{row['steps']}, {row['window']}",
+            *(f"{row[f'{name}, milliseconds']:.0f}" for name in names),
+            *(f"{row[f'{name} / hcam']:.2f}" for name in names[1:]),
+        ]
+        for row in found["rows"]
+    ]
+    heads = ["steps", *(f"{name}, ms" for name in names), *(f"{name} / hcam" for name in names[1:])]
+    return table_with_source(heads, rows, found["environment"])
+
+
 def _row(rows: list[Row], core: str, work: str) -> Row:
     return next(row for row in rows if (row["core"], row["work"]) == (core, work))
 
