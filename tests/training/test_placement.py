@@ -173,7 +173,7 @@ def test_actors_that_never_start_are_reported(monkeypatch):
     place.starts = True
     some = AsyncActors(place, 2, queue_length=2, timeout=60.0)
     place.events.pop()
-    with pytest.warns(RuntimeWarning, match=r"actors \[1\] have not started after 60 s: the run begins without them"):
+    with pytest.warns(RuntimeWarning, match=r"actors \[1\] have not started yet: the run begins without them"):
         some.wait_until_started()
 
 

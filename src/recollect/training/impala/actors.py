@@ -35,6 +35,10 @@ MOST_DEATHS = 10
 """Times in a row that an actor may be lost without a rollout before the run stops."""
 
 
+GRACE = 30.0
+"""Seconds that a run waits for its other actors when one can play. They join it when they can."""
+
+
 class ActorLostError(StepError):
     """An actor is lost again and again."""
 
@@ -175,7 +179,7 @@ class AsyncActors(Actors):
         return len(self._waiting)
 
     def wait_until_started(self) -> None:
-        """Wait until every actor can play; after ``timeout`` begin with those that can, and warn.
+        """Wait until actors can play; begin :data:`GRACE` seconds after the first with those that can, and warn.
 
         Raises:
             StepError: a world cannot be made, an actor is lost again and again, or none can play.
@@ -184,7 +188,9 @@ class AsyncActors(Actors):
         try:
             with time_limited(math.inf, patience=0.0):
                 while self._starting and monotonic() < end:
-                    self._handle(self.placement.receive(min(1.0, self.timeout)))
+                    self._handle(event := self.placement.receive(min(1.0, self.timeout)))
+                    if isinstance(event, Ready):
+                        end = min(end, monotonic() + GRACE)
             self._check_hanging()
         except BaseException:
             self.close()
@@ -192,7 +198,7 @@ class AsyncActors(Actors):
         if self._starting:
             names, room = sorted(self._starting), self.placement.describe_room()
             warnings.warn(
-                f"actors {names} have not started after {self.timeout:g} s{room}: the run begins without them",
+                f"actors {names} have not started yet{room}: the run begins without them",
                 RuntimeWarning,
                 stacklevel=2,
             )
