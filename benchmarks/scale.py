@@ -146,8 +146,10 @@ def actors_table(found: dict[str, Any]) -> str:
     lines = ["| actors | environment steps per second | policy lag |", "|---|---:|---:|"]
     for name, rate in found["steps_per_second"].items():
         lines.append(f"| {name} | {_number(rate)} | {found['policy_lag'][name]:.1f} |")
-    ratio = f"{found['ray_to_better']:.2f}"
-    return "\n".join([*lines, f"| Ray against the better of the others, median of the rounds | {ratio} | |"]) + "\n"
+    lowest, highest = min(found["ray_to_better_by_round"]), max(found["ray_to_better_by_round"])
+    ratio = f"{found['ray_to_better']:.2f} ({lowest:.2f} to {highest:.2f})"
+    lines.append(f"| Ray against the better of the others, median of the rounds | {ratio} | |")
+    return "\n".join([*lines, f"| other programs: load of the machine at the end | {found['load'][0]:.0f} | |"]) + "\n"
 
 
 def needs(c: dict[str, Any], actors: int = ACTORS, count: int = LEARNERS, waiting: int = WAITING) -> dict[str, float]:

@@ -95,6 +95,7 @@ def test_the_page_has_the_needs_that_follow_from_the_measured_constants(monkeypa
     sys.modules.pop("source_tree", None)
     found = json.loads(scale.RESULTS.read_text())
     assert scale.table(found) in scale.PAGE.read_text()
+    assert scale.actors_table(json.loads(scale.ACTORS_RESULTS.read_text())) in scale.PAGE.read_text()
     small = {"rows": 2, "unroll": 5, "rollout_bytes": 100, "memory_bytes": 40, "weights_bytes": 8}
     needs = scale.needs(small | {"collect_seconds": 0.5, "learn_seconds": 0.1, "sum_seconds": 0.1}, 6, 2, 4)
     # 12 rollouts per second are played, 10 are read.
