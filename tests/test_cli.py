@@ -197,6 +197,14 @@ FAST = [
 A_USERS = "import torch\nclass Task: pass\nclass Core: pass\ndef make(): return torch\n"
 
 
+def test_a_working_directory_that_was_deleted_is_named(tmp_path, monkeypatch, capsys):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert main(["list"]) == 2
+    assert "the working directory was deleted: go to another one (cd)" in " ".join(capsys.readouterr().err.split())
+
+
 def test_help_and_mistakes_do_not_wait_for_torch(tmp_path):
     (tmp_path / "a_users.py").write_text(A_USERS)
     kept = {"kind": "impala", "world": {"kind": "t-maze"}, "core": {"kind": "gru", "dim": 77}, "fit": {"steps": 123}}

@@ -382,6 +382,12 @@ def test_targets_that_nobody_asks_for_may_be_anything(tmp_path):
         ({"inputs": np.zeros((4, 2))}, {"goal": "regression"}, "has no targets"),
         ({"inputs": np.zeros((4, 2)), "targets": np.zeros(4, int)}, {"goal": "labelling"}, "one for a row"),
         ({"inputs": np.full((4, 2), np.nan), "targets": np.zeros(4, int)}, {}, "are not finite: fill or drop them"),
+        ({"inputs": np.full((4, 2), 1e308), "targets": [0, 1, 0, 1]}, {}, "too large to be standardised: give smaller"),
+        (
+            {"inputs": np.full((4, 2), 1e39), "targets": [0, 1] * 2},
+            {"standardize": False},
+            "too large for float32: give",
+        ),
         ({"inputs": np.zeros((4, 2))}, {"inputs_are": "tokens"}, "not integers from 0 on"),
         ({"inputs": np.zeros((2, 2)), "targets": np.zeros(2, int)}, {}, "rows=2: that is too few to split"),
         ({"inputs": np.full((4, 2), "word")}, {}, "data.npz: inputs are <U4: give numbers"),

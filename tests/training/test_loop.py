@@ -208,6 +208,10 @@ def test_torn_checkpoints_fall_back_to_the_best_evaluation(tmp_path):
     assert f"continues from the best evaluation, at step {int(best.name[5:])}" in console.export_text()
     assert same(weights(whole), weights(resumed))
     assert rows(tmp_path / "whole") == rows(tmp_path / "run")
+    for path in (tmp_path / "run").rglob("weights.safetensors"):
+        path.write_bytes(path.read_bytes()[:-4])
+    fit(config(), tmp_path / "run", resume=True, console=console)
+    assert "no checkpoint and no best evaluation is complete: the run begins again at step 0" in console.export_text()
 
 
 def test_a_run_ends_with_the_process_that_started_it(tmp_path, monkeypatch):

@@ -68,6 +68,10 @@ def main(words: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if words is None else words)
     console = Output()
+    try:
+        os.getcwd()
+    except FileNotFoundError:  # torch's own libraries would end the process without a word of why
+        return _fail("the working directory was deleted: go to another one (cd), and type the command again")
     if not words or words[0] in ("-h", "--help"):
         console.print("[bold]recollect[/]: memory for agents and long streams\n")
         console.print(

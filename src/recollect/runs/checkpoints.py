@@ -98,6 +98,9 @@ def describe_newest(folder: Path) -> str:
     return f"the checkpoint of step {present[-1]} is intact" if present else "there is no checkpoint yet"
 
 
+NONE_LEFT = "no checkpoint and no best evaluation is complete: the run begins again at step 0"
+
+
 def steps(folder: Path) -> list[int]:
     """Return the steps of the checkpoints in a folder, oldest first, torn ones included."""
     if not folder.is_dir():

@@ -261,6 +261,7 @@ class Fit:
             folder = self.directory.best
             checkpoint, _ = self.learners.lead(lambda: read(self.directory.best))
             if checkpoint is None:
+                self._print(checkpoints.NONE_LEFT if torn else "")
                 return False
             self._print(f"continues from the best evaluation, at step {checkpoint.progress['step']}")
         progress = checkpoint.progress
@@ -284,8 +285,7 @@ class Fit:
         best, _ = self.learners.lead(lambda: read(self.directory.best))
         if best is not None:
             with checkpoints.mismatch_errors(self.directory.best, best.progress["step"]):
-                # It is of a later step if the run was killed before its next checkpoint. The run will reach that step
-                # again, but with other settings not with the same weights.
+                # Of a later step if the run was killed before its next checkpoint: with these settings it comes again.
                 if best.progress["step"] <= self.done or _upgrade(best.progress["config"]) == self.description:
                     self.best = Best(*best.progress["best"])
         self._print(self.trainer.notice)

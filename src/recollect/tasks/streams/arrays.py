@@ -256,21 +256,24 @@ def _read_inputs(
         return inputs.astype(np.int64), int(inputs.max()) + 1, None
     values = (inputs[..., None] if inputs.ndim == 2 else inputs).astype(np.float64)
     _require_finite(task, values, is_step)  # before the mean, which one NaN would spoil
-    scale = _scale(values, counted) if task.standardize else None
+    with np.errstate(over="ignore", invalid="ignore"):  # named below
+        scale = _scale(values, counted) if task.standardize else None
+        standard = values if scale is None else (values - scale.mean) / scale.std
+        narrow = np.where(is_step[..., None], standard, 0).astype(np.float32)  # as models compute
+    remedy = "too large for float32" if scale is None else "too large to be standardised"
+    _require_finite(task, narrow, is_step, f"{remedy}: give smaller units")
     if scale is None:
-        values = np.where(is_step[..., None], values, 0).astype(np.float32)
-        _require_finite(task, values, is_step)  # float32 may overflow
-        return values, None, None
-    with np.errstate(over="ignore"):
-        _require_finite(task, ((values - scale.mean) / scale.std).astype(np.float32), is_step)  # as models compute
+        return narrow, None, None
     return np.where(is_step[..., None], values, scale.mean), None, scale
 
 
-def _require_finite(task: Arrays, values: np.ndarray, is_step: np.ndarray) -> None:
+def _require_finite(
+    task: Arrays, values: np.ndarray, is_step: np.ndarray, wrong_with: str = "not finite: fill or drop them"
+) -> None:
     wrong = np.argwhere(is_step & ~np.isfinite(values).all(-1))
     if len(wrong):
         row, step = wrong[0]
-        raise ValueError(f"{task.path}: inputs of row {row} at step {step} are not finite: fill or drop them")
+        raise ValueError(f"{task.path}: inputs of row {row} at step {step} are {wrong_with}")
 
 
 def _scale(values: np.ndarray, counted: np.ndarray) -> Scale:
