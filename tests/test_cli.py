@@ -1,5 +1,6 @@
 import io
 import json
+import os
 import shlex
 import shutil
 import subprocess
@@ -23,7 +24,7 @@ from recollect.cli.seeds import _without
 from recollect.cli.train_request import read_request
 from recollect.recipes import training
 from recollect.recipes.table_of_contents import TABLE_OF_CONTENTS
-from recollect.terminal import print_json
+from recollect.terminal import print_json, print_table
 
 TINY = ["--task.length=56", "--task.max-blank=12", "--fit.steps=4", "--fit.evaluate-every=2", "--batch-size=4"]
 TINY += ["--evaluation-rows=8", "--core.dim=8", "--core.num-layers=1", "--agent.embedding-dim=8"]
@@ -58,13 +59,6 @@ def test_each_command_has_help(capsys, command):
     assert f"usage: recollect {command}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("room", TABLES)
-def test_tables_are_not_clipped_in_a_narrow_terminal(capsys, monkeypatch, room):
-    monkeypatch.setenv("COLUMNS", "80")
-    _, out, _ = run(capsys, "list", room)
-    assert "…" not in out
-
-
 def test_a_narrow_terminal_breaks_no_name_and_leaves_room_for_prose():
     shown = Console(width=80, force_terminal=True, color_system=None, record=True, file=io.StringIO())
     List(room="all").run(shown)
@@ -74,11 +68,26 @@ def test_a_narrow_terminal_breaks_no_name_and_leaves_room_for_prose():
     assert any("Repeat the digits of the first steps after" in line for line in lines)
 
 
-def test_what_is_no_terminal_gets_whole_lines(capsys, monkeypatch):
+@pytest.mark.parametrize("room", TABLES)
+def test_a_pipe_gets_lines_of_80_columns_and_whole_cells(capsys, monkeypatch, room):
     monkeypatch.setenv("COLUMNS", "80")
-    _, out, _ = run(capsys, "list", "tasks")
-    assert len(out.splitlines()) == 3 + len(TABLE_OF_CONTENTS["tasks"]())
-    assert "Repeat the digits of the first steps after a long blank." in out
+    _, out, _ = run(capsys, "list", room)
+    assert max(map(len, out.splitlines())) <= 80 and "…" not in out
+    cells = [str(row[name]) for row in TABLE_OF_CONTENTS[room]() for name in row if name not in ("about", "source")]
+    assert [cell for cell in cells if cell not in out and f"{cell}" not in out.replace(",", "")] == []
+
+
+def test_what_is_too_wide_for_one_table_goes_on_in_the_next():
+    console = Console(width=40, file=io.StringIO())
+    rows = [{"": "a label of more than half the width", "score": "0.500", "its interval": "0.4–0.6", "seconds": "12"}]
+    print_table(
+        console, "t", [*rows, {"": "chance", "score": "0.100", "its interval": "", "seconds": ""}], figures=True
+    )
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= 40
+    text = " ".join(" ".join(lines).split())
+    assert all(word in text for word in ("0.500", "its interval", "0.4–0.6", "seconds", "12", "chance"))
+    assert text.count("chance") == 1, "it has nothing in the second table"
 
 
 @pytest.mark.parametrize(
@@ -104,13 +113,33 @@ def test_what_is_no_terminal_gets_whole_lines(capsys, monkeypatch):
         (["evaluate", "no/such/run"], "no/such/run is not a run directory"),
         (["compare", "no/such/run"], "no/such/run"),
         (["train", "gym:CartPol-v1", "--core", "lsmt"], "unknown core 'lsmt': did you mean 'lstm'?"),
+        (["train", "recall", "--steps", "0"], "error: fit.steps=0: give at least 1. recollect train recall"),
+        (["train", "recall", "--core.dim", "33"], "error: core.num_heads=4: must divide dim=33."),
+        (["evaluate"], "error: missing: PATH: Run directory, model folder, model:NAME or hub:OWNER/NAME."),
+        (["evaluate", "x", "--polcy", "run"], "error: unknown: --polcy, run, did you mean --policy."),
+        (["evaluate", "x", "--policy", "foo"], "error: invalid choice 'foo' for argument '--policy'."),
+        (["evaluate", "x", "--seed", "a"], "error: --seed: 'a' is no whole number."),
+        (["certify", "lstm", "--batch"], "error: Missing value for argument '--batch'."),
+        (["push"], "error: missing: PATH: Run directory, model folder, model:NAME or hub:OWNER/NAME; STR: OWNER/NAME"),
+        (["export", "x"], "error: missing: --to PATH: Folder to write; an older export is replaced."),
+        (["list", "cores", "tasks"], "error: unknown: tasks."),
     ],
 )
 def test_mistakes_are_named_with_a_remedy_and_status_2(capsys, words, message):
     status, _, err = run(capsys, *words)
     assert status == 2
-    assert message in " ".join(err.split())
-    assert "Traceback" not in err
+    assert message in err and err.startswith("error: ") and err.count("\n") == 1, "one line"
+    assert not set("╭│─") & set(err) and "Traceback" not in err
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+@pytest.mark.parametrize("columns", ["40", "200"])
+def test_mistakes_are_one_line_in_any_terminal(encoding, columns):
+    environment = os.environ | {"PYTHONIOENCODING": encoding, "COLUMNS": columns}
+    command = [sys.executable, "-m", "recollect", "evaluate", "x", "--polcy", "run"]
+    shown = subprocess.run(command, capture_output=True, text=True, env=environment)
+    message = "error: unknown: --polcy, run, did you mean --policy. recollect evaluate --help shows the flags\n"
+    assert (shown.returncode, shown.stderr) == (2, message)
 
 
 @pytest.mark.parametrize(
@@ -285,6 +314,23 @@ def test_words_of_a_world_with_an_equals_sign_and_more_than_once():
     )
     assert request.world == {"options": ["size=7", "b=1", "c=-2"]}
     assert request.rest == ["--optimizer.learning-rate", "1", "--fit.steps=3"]
+
+
+def test_typed_steps_are_done_whatever_score_the_recipe_stops_at(capsys, tmp_path):
+    tiny = [word for word in TINY if "fit.steps" not in word]
+
+    def end(*words):
+        folder = str(tmp_path / "-".join(words).replace(".", ""))
+        status, out, err = run(capsys, "train", "recall", "--core", "gru", *tiny, *words, "--directory", folder)
+        assert status == 0
+        return json.loads((Path(folder) / "config.json").read_text())["fit"]["stop_score"], out, err
+
+    assert training("recall", "gru").fit.stop_score == 0.98
+    stop, out, err = end("--steps", "4")
+    assert stop is None and "finished 4 steps" in out
+    assert "--steps was typed, so that the recipe's earlier end does not count: --fit.stop-score 0.98" in err
+    stop, out, err = end("--steps", "4", "--fit.stop_score", "0")  # both were typed: the first that is reached
+    assert stop == 0 and "(fit.stop_score=0.0) at step 2 of 4" in out and "recipe" not in err
 
 
 @pytest.mark.long

@@ -39,7 +39,7 @@ def table(
     Args:
         title: heading.
         rows: cells by the names of their columns.
-        figures: right-align every column but the first, and break no cell into lines.
+        figures: right-align every column but the first, and break no cell of these into lines.
         prose: the only columns whose cells may be broken; None: all but the first, unless ``figures``.
     """
     look: dict[str, Any] = {"title_justify": "left", "title_style": "bold", "box": None}
@@ -48,7 +48,7 @@ def table(
         right = place > 0 if figures else isinstance(cell, (int, float))
         justify = "right" if right else "left"
         # In a narrow terminal the names of columns are broken into lines, and figures are not.
-        whole = figures if prose is None else name not in prose
+        whole = figures and place > 0 if prose is None else name not in prose
         words = name.split() if prose is not None else []
         longest = max([*(len(_text(row[name])) for row in rows), *map(len, words)]) if whole else None
         fixed = name == "key" or (prose is not None and longest is not None and len(name) <= longest)
@@ -56,6 +56,33 @@ def table(
     for row in rows:
         made.add_row(*(Text(_text(cell)) for cell in row.values()))
     return made
+
+
+def print_table(console: Console, title: str, rows: Sequence[Mapping[str, Any]], *, figures: bool = False) -> None:
+    """Print a table; columns that do not fit the width follow in further tables, which repeat the first column.
+
+    Args:
+        console: where.
+        title: heading.
+        rows: as of :func:`table`.
+        figures: as of :func:`table`.
+    """
+    first, *others = rows[0]
+    width = {name: max(len(_text(cell)) for cell in (name, *(row[name] for row in rows))) for name in rows[0]}
+    pad, lead = (1 if figures else 2), min(width[first], console.width // 2)
+    parts, used = [[first]], console.width
+    for name in others:
+        used += width[name] + pad
+        if used > console.width:
+            parts.append([first])
+            used = lead + pad + width[name]
+        parts[-1].append(name)
+    for number, part in enumerate(parts[1:]):
+        if number:
+            console.print()
+        cells = {tuple(row[name] for name in part): None for row in rows}  # rows that say the same are printed once
+        kept = [dict(zip(part, row, strict=True)) for row in cells if any(cell != "" for cell in row[1:])]
+        console.print(table(title, kept, figures=figures))
 
 
 def _text(cell: Any) -> str:

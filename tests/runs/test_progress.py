@@ -72,10 +72,12 @@ def test_a_terminal_shows_steps_time_and_metrics_whole(clock, width):
     console = Console(file=text, width=width, force_terminal=True, color_system=None)
     with Progress(console, "goal-shown-once · HierarchicalChunkMemory", 15_000, 0) as shown:
         clock[0] += 10
-        shown.report(2_500, {"score": 0.63, "seconds": 10.0, "frames_per_second": 9_831.0}, 0.7)
+        shown.report(
+            2_500, {"score": 0.63, "seconds": 10.0, "environment_steps": 1.28e6, "frames_per_second": 9_831.0}, 0.7
+        )
         shown.advance(2_500)
     last = " ".join(text.getvalue().rpartition("goal-shown-once")[2].split())
-    assert "2500/15000 0:00:00" in last and "score 0.630 best 0.700 9 831 steps/s left 50 s" in last
+    assert "2500/15000 0:00:00" in last and "score 0.630 best 0.700 world 1.28 M steps, 9 831/s left 50 s" in last
 
 
 def test_the_time_left_is_that_of_what_ends_the_run(clock):

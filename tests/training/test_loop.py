@@ -306,7 +306,8 @@ def test_looking_at_the_data_moves_no_generator():
 def test_a_finished_run_has_nothing_to_do(tmp_path):
     done = fit(config(), tmp_path / "run")
     again = fit(config(), tmp_path / "run", resume=True)
-    assert again.message == "nothing to do: this run ended at step 12"
+    assert again.message.startswith("nothing to do: finished 12 steps with score ")
+    assert again.message.endswith("; more --steps go on")
     assert again.evaluation == done.evaluation
     assert same(weights(done), weights(again))
 
@@ -333,7 +334,8 @@ def test_a_reached_goal_ends_the_run(tmp_path):
     outcome = fit(config(stop_score=0.0), tmp_path / "run")
     assert (outcome.status, outcome.step) == ("solved", 5)
     assert checkpoints.steps(tmp_path / "run" / "checkpoint")[-1] == 5
-    assert fit(config(stop_score=0.0), tmp_path / "run", resume=True).status == "solved"
+    again = fit(config(stop_score=0.0), tmp_path / "run", resume=True)
+    assert again.status == "solved" and "fit.stop_score=0.0" in again.message and "--stop-score None" in again.message
 
 
 def test_loggers_hear_every_row(tmp_path):

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import recollect
+from recollect.cli.parser import parse_flags
 from recollect.config import lookup
 from recollect.learners import process_rank
 from recollect.machine import describe_out_of_memory
@@ -85,9 +86,7 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         command = load_command(words[0])
         if isinstance(command, type):
-            import tyro  # not for the help of train
-
-            return tyro.cli(command, prog=f"recollect {words[0]}", args=words[1:]).run(console)
+            return parse_flags(command, words[1:], program=words[0]).run(console)
         return command(words[1:], console)
     except KeyboardInterrupt as interrupt:
         print_status(str(interrupt) or "interrupted", style="yellow")

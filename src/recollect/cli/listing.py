@@ -1,21 +1,22 @@
-"""``recollect list``: tables of what exists, in the width of the terminal."""
+"""``recollect list``: tables of what exists, in the width of the terminal, or of 80 columns in a pipe."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from tyro.conf import Positional
 
 from recollect.config import lookup
-from recollect.terminal import print_json, print_status, table
+from recollect.terminal import print_json, print_status, print_table, table
 
 TABLES = ("cores", "tasks", "agents", "trainers", "recipes", "models")
-PROSE = ("about", "source")
+PROSE = ("about",)
 """Columns whose cells may be broken into lines."""
+JSON_ONLY = ("source",)
+"""Columns that are too long for a table."""
 UNLIMITED = 10_000
-"""Width where the output is no terminal, so that every row is one line."""
+"""Width in which no line of a table is broken."""
 
 
 @dataclass(frozen=True)
@@ -43,22 +44,20 @@ class List:
         if self.json:
             print_json(tables)
             return 0
-        if not console.is_terminal:
-            console.width = UNLIMITED
         for name, rows in tables.items():
-            _print(name, rows, console)
+            _print(name, [{k: row[k] for k in row if k not in JSON_ONLY} for row in rows], console)
         return 0
 
 
 def _print(name: str, rows: Sequence[Mapping[str, Any]], console: Console) -> None:
     """Print one table, or, in a narrow terminal, one of the short columns and one of the prose."""
-    prose = {column for column in rows[0] if column in PROSE}
-    parts = [set(rows[0])]
-    if prose and _width(table(name, rows), console) > console.width:
-        parts = [part for part in (set(rows[0]) - prose, {"key"} | prose) if part != {"key"}]
-    for part in parts:
-        console.print(table(name, [{k: row[k] for k in row if k in part} for row in rows], prose=PROSE), "")
-
-
-def _width(made: Table, console: Console) -> int:
-    return console.measure(made, options=console.options.update(max_width=UNLIMITED)).maximum
+    prose = [column for column in rows[0] if column in PROSE]
+    whole = table(name, rows, prose=PROSE)
+    if not prose or console.measure(whole, options=console.options.update(max_width=UNLIMITED)).maximum > console.width:
+        short = [column for column in rows[0] if column not in PROSE]
+        if not prose or len(short) > 1:
+            print_table(console, name, [{column: row[column] for column in short} for row in rows])
+            console.print()
+        rows = [{column: row[column] for column in ("key", *prose)} for row in rows]
+    if prose:
+        console.print(table(name, rows, prose=PROSE), "")

@@ -10,7 +10,7 @@ from rich.console import Console
 from tyro.conf import Positional, arg
 
 from recollect.agents.model_sources import find_model
-from recollect.terminal import print_json, print_status, table
+from recollect.terminal import print_json, print_status, print_table
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Evaluate:
 
             report = make_report(found.predictions)
             if not self.json:
-                console.print(table("", report.printed_rows(), figures=True))
+                print_table(console, "", report.printed_rows(), figures=True)
             print_status(f"report: {', '.join(map(str, write_report(report, self.report)))}")
         if self.predictions is not None:
             from recollect.evaluation.predictions import write_predictions
@@ -240,7 +240,7 @@ class Compare:
             print_json(found.to_json())
         else:
             for task in found.tasks:
-                console.print(table(task, table_rows(found.of(task)), figures=True))
+                print_table(console, task, table_rows(found.of(task)), figures=True)
             for note in found.notes:
                 console.print(f"note: {note}", style="yellow", highlight=False, soft_wrap=True, markup=False)
         if self.out is not None:

@@ -17,7 +17,7 @@ from typing import Any
 from rich.console import Console
 
 from recollect.runs.interrupts import PARENT, Interrupts
-from recollect.terminal import print_status, table
+from recollect.terminal import print_status, print_table
 
 
 def train_seeds(
@@ -87,7 +87,7 @@ def print_comparison(directories: Sequence[Path], console: Console) -> None:
 
     found = compare(directories)
     for task in found.tasks:
-        console.print(table(task, table_rows(found.of(task)), figures=True))
+        print_table(console, task, table_rows(found.of(task)), figures=True)
     names = " ".join(quote(str(directory)) for directory in directories)
     console.print(f"next: recollect compare {names}", highlight=False, soft_wrap=True, markup=False)
 

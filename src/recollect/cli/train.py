@@ -11,6 +11,7 @@ from rich.console import Console
 from recollect.cli import flags
 from recollect.cli.import_checks import require_importable
 from recollect.cli.options import TrainOptions
+from recollect.cli.parser import parse_flags
 from recollect.cli.seeds import train_seeds
 from recollect.cli.train_help import show_help
 from recollect.cli.train_request import Request, read_request
@@ -54,11 +55,13 @@ def _train_one(request: Request, console: Console) -> int:
     from recollect.recipes.train import core_name, task_name
     from recollect.training import fit
 
-    default = _default_config(request)
+    default, note = _without_hidden_ends(_default_config(request), request)
     task, core = task_name(default), core_name(default)
     words = [*request.rest, *(["--help"] if request.help else [])]
     config, options = parse(default, TrainOptions(), *request.title(task, core), words)
     directory = options.directory or default_folder(task, request.agent or core, config.fit.seed, request.trainer)
+    if note and not process_rank():
+        print_status(note, style="yellow")
     start: dict[str, Any] = {"start_from": options.start_from, "log": options.loggers()}
     outcome = fit(config, directory, resume=options.resume, console=console, **start)
     if process_rank():  # the first learner says it
@@ -86,6 +89,28 @@ def _default_config(request: Request) -> Any:
         return _resumed_config(request, recipe, fields, trust=trust)
     assert recipe is not None  # _require_valid
     return recipe
+
+
+def _without_hidden_ends(config: Any, request: Request) -> tuple[Any, str]:
+    """Return a recipe's config without the settings that would end a run before the steps that were typed.
+
+    Returns:
+        The config, and a line that names what was left off; empty where nothing was. Configs of files and of runs that
+        are resumed stay as they are: what is in them may have been typed.
+    """
+    saved = request.config is not None or "--resume" in request.rest
+    if saved or request.value("--fit.steps") is None:
+        return config, ""
+    hidden = {
+        name: getattr(config.fit, name)
+        for name in ("stop_score", "processor_seconds")
+        if getattr(config.fit, name) is not None and request.value(f"--fit.{name.replace('_', '-')}") is None
+    }
+    if not hidden:
+        return config, ""
+    flags_typed = " ".join(f"--fit.{name.replace('_', '-')} {value:g}" for name, value in hidden.items())
+    note = f"--steps was typed, so that the recipe's earlier end does not count: {flags_typed} brings it back"
+    return replace(config, fit=replace(config.fit, **dict.fromkeys(hidden))), note
 
 
 def _recipe_config(request: Request, fields: dict[str, Any]) -> Any:
@@ -177,5 +202,5 @@ def parse(default: Any, extra: Any, program: str, about: str, words: Sequence[st
         config: Annotated[type(default), arg(name="")] = field(default_factory=lambda: default)  # type: ignore[valid-type]
         options: Annotated[type(extra), arg(name="")] = field(default_factory=lambda: extra)  # type: ignore[valid-type]
 
-    parsed = tyro.cli(Flags, prog=f"recollect {program}", description=about, args=list(words))
+    parsed = parse_flags(Flags, words, program=program, about=about)
     return parsed.config, parsed.options

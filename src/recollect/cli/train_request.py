@@ -49,10 +49,9 @@ class Request(NamedTuple):
     def value(self, flag: str) -> str | None:
         """Return the value of a flag in :attr:`rest`; the last one counts."""
         for place, word in reversed(list(enumerate(self.rest))):
-            if word.startswith(f"{flag}="):
-                return word.removeprefix(f"{flag}=")
-            if word == flag and place + 1 < len(self.rest):
-                return self.rest[place + 1]
+            name, equals, value = word.partition("=")
+            if name.replace("_", "-") == flag and (equals or place + 1 < len(self.rest)):
+                return value if equals else self.rest[place + 1]
         return None
 
     @property

@@ -1,6 +1,7 @@
 """Tables of cores, tasks, agents, trainers, recipes and models, for ``recollect list`` and the docs."""
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -74,7 +75,23 @@ def recipes() -> list[Row]:
 
 
 def _recipe_row(key: str, recipe: Recipe) -> Row:
-    return {"key": key, "scales": ", ".join(recipe.runs), "about": recipe.title, "source": recipe.source}
+    scales = ", ".join(recipe.runs)
+    return {
+        "key": key,
+        "scales": scales,
+        "after": _paper(recipe.source),
+        "about": recipe.title,
+        "source": recipe.source,
+    }
+
+
+def _paper(source: str) -> str:
+    """Return authors and year of a source, which may be ours."""
+    found = re.search(r"([A-Z]\w+(?: et al\.)?) \(?(\d{4})", source.partition(";")[0])
+    paper = "" if found is None else f"{found[1]} {found[2]}"
+    if source.startswith("ours"):
+        return f"ours, after {paper}" if paper else "ours"
+    return paper or source
 
 
 def models() -> list[Row]:
@@ -84,10 +101,9 @@ def models() -> list[Row]:
         results = read_results(folder)
         size = sum(path.stat().st_size for path in folder.glob("*.safetensors")) / 1e6
         for test, score, interval, chance, number in score_rows(results):
-            known = {"key": name, "core": results["core"], "parameters": results["parameters"], "MB": round(size, 2)}
-            rows.append(
-                known | {"test": test, "score": score, "interval": interval, "chance": chance, "evaluated": number}
-            )
+            row = {"key": name, "test": test, "score": score, "interval": interval.replace(" to ", "–")}
+            row |= {"chance": chance, "evaluated": number, "core": results["core"]}
+            rows.append(row | {"parameters": results["parameters"], "MB": round(size, 2)})
     return rows
 
 

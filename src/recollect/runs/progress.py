@@ -1,6 +1,6 @@
 """Progress of a run or an evaluation: a bar in a terminal, plain lines elsewhere.
 
-t-maze · lstm  step 250/1000  12 s  return 0.412  score 0.630  best 0.711  9 831 steps/s  left 36 s
+t-maze · lstm  step 250/1000  12 s  return 0.412  score 0.630  best 0.711  world 1.28 M steps, 9 831/s  left 36 s
 
 An evaluation reports its progress (:class:`ProgressReporter`) to a listener (:func:`listen_to_progress`): the line of
 a run, or that of ``recollect evaluate`` (:class:`ProgressDisplay`).
@@ -21,6 +21,8 @@ from rich.text import Text
 
 SCORE = MappingProxyType({"score": "score"})
 """Metrics that are shown by default."""
+WORLD = ("environment_steps", "frames_per_second")
+"""Metrics of steps in a world, which are shown beside those of the optimiser."""
 LINE_SECONDS = 10.0
 """Seconds after which a plain line is written for any row; sooner only for an evaluation."""
 UPDATE_SECONDS = 0.25
@@ -184,7 +186,7 @@ class Progress:
     def report(self, done: int, row: Mapping[str, float], best: float | None = None, end: float | None = None) -> None:
         """Show the newest metrics, the best score so far, the speed and the time until step ``end`` (the last one)."""
         now = perf_counter()
-        self._newest |= {name: row[name] for name in (*self._shown, "frames_per_second") if name in row}
+        self._newest |= {name: row[name] for name in (*self._shown, *WORLD) if name in row}
         self._text_shown = text = self._text(done, (done - self._first) / max(now - self._began, 1e-9), best, end)
         if self._bar is not None:
             self._bar.update(self._task, metrics=text)
@@ -202,8 +204,11 @@ class Progress:
         ]
         if best is not None:
             parts.append(f"best {_number(best)}")
-        # Environment steps in a world, optimiser steps elsewhere.
-        parts.append(f"{_speed(self._newest.get('frames_per_second', pace))} steps/s")
+        steps, speed = (self._newest.get(name) for name in WORLD)
+        if steps is not None and speed is not None:
+            parts.append(f"world {_large(steps)} steps, {_speed(speed)}/s")
+        else:
+            parts.append(f"{_speed(pace)} steps/s")
         if done < end and pace > 0:
             parts.append(f"left {_duration((end - done) / pace)}")
         return "  ".join(parts)
@@ -227,6 +232,15 @@ def _time_left(done: int, total: int, seconds: float) -> str:
 
 def _number(value: float) -> str:
     return f"{value:.3f}" if abs(value) < 100 else f"{value:.1f}"
+
+
+def _large(value: float) -> str:
+    """Format a count in a few characters: 812, 9 831, 128 k, 1.28 M."""
+    if value < 1e4:
+        return f"{value:,.0f}".replace(",", " ")
+    return (
+        f"{value / 1e3:.0f} k" if value < 999.5e3 else f"{value / 1e6:.2f} M" if value < 1e9 else f"{value / 1e9:.2f} G"
+    )
 
 
 def _speed(value: float) -> str:

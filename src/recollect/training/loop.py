@@ -140,7 +140,8 @@ class Fit:
         trainer = self.trainer
         if self.status in ("finished", "solved"):
             self.close()
-            return self._outcome(f"nothing to do: this run ended at step {self.done}")
+            remedy = "--stop-score None goes on" if self.status == "solved" else "more --steps go on"
+            return self._outcome(f"nothing to do: {_message(self, None, hint)}; {remedy}")
         columns = ("seconds", *trainer.step_metrics, *trainer.evaluation_metrics)
         progress = Progress(self.console, self.config.title, self.config.fit.steps, self.done, trainer.shown)
         with closing(self), Interrupts() as interrupts, _logging(self, loggers, log) as listeners:
