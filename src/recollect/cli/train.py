@@ -194,7 +194,6 @@ def parse(default: Any, extra: Any, program: str, about: str, words: Sequence[st
         about: description of the command.
         words: what was typed.
     """
-    import tyro
     from tyro.conf import arg
 
     @dataclass(frozen=True)
