@@ -3,7 +3,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from recollect.runs.loggers import LOGGERS, open_logger, require_installed
+from recollect.cli.options import TrainOptions
+from recollect.runs.loggers import LOGGERS, open_logger, reopen_loggers, require_installed, require_log
 from recollect.runs.run_directory import RunDirectory
 
 
@@ -44,25 +45,34 @@ def test_tensorboard_writes_events(tmp_path):
 
 class FakeRun:
     def __init__(self, settings):
-        self.settings, self.rows, self.finished = settings, [], False
+        self.settings, self.rows, self.finished, self.summary = settings, [], False, {}
 
-    def log(self, row, step):
+    def log(self, row, step=None):
         self.rows.append((step, row))
 
     def finish(self):
         self.finished = True
 
 
-def test_wandb_gets_every_row_and_goes_on_in_the_same_place(tmp_path, monkeypatch):
-    made = []
+@pytest.fixture
+def wandb(monkeypatch):
+    """A module in the place of wandb, whose runs are in ``made``."""
+    names, made = iter(("first", "second", "third")), []
 
     def init(**settings):
         made.append(FakeRun(settings))
         return made[-1]
 
-    names = iter(("first", "second", "third"))
-    fake = SimpleNamespace(init=init, util=SimpleNamespace(generate_id=lambda: next(names)))
+    fake = SimpleNamespace(init=init, made=made, util=SimpleNamespace(generate_id=lambda: next(names)))
+    fake.Video, fake.Html = (lambda path, format: (path, format)), (lambda text, inject: text)
     monkeypatch.setitem(sys.modules, "wandb", fake)
+    monkeypatch.setattr("recollect.runs.loggers.find_spec", lambda name: fake)
+    monkeypatch.delenv("WANDB_PROJECT", raising=False)
+    return fake
+
+
+def test_wandb_gets_every_row_and_goes_on_in_the_same_place(tmp_path, wandb):
+    made = wandb.made
     run = RunDirectory(tmp_path / "mine")
     run.path.mkdir()
     for step in (0, 5):
@@ -74,3 +84,74 @@ def test_wandb_gets_every_row_and_goes_on_in_the_same_place(tmp_path, monkeypatc
     assert made[1].rows == [(6, {"loss": 0.5})] and made[1].finished
     open_logger("wandb", run, {}, 0)  # begun anew
     assert made[2].settings["id"] == "second"
+
+
+def test_a_project_that_was_typed_is_kept(tmp_path, wandb, monkeypatch):
+    run = RunDirectory(tmp_path)
+    open_logger("wandb:mine", run, {}, 0)
+    open_logger("wandb", run, {}, 5)
+    monkeypatch.setenv("WANDB_PROJECT", "of-the-shell")
+    open_logger("wandb", run, {}, 0)
+    assert [one.settings["project"] for one in wandb.made] == ["mine", "mine", "of-the-shell"]
+    (tmp_path / "wandb-id.txt").write_text("of-an-older-version")
+    open_logger("wandb", run, {}, 5)
+    assert (wandb.made[-1].settings["id"], wandb.made[-1].settings["project"]) == (
+        "of-an-older-version",
+        "of-the-shell",
+    )
+    assert TrainOptions(log=("wandb", "csv"), wandb_project="mine").loggers() == ("csv", "wandb:mine")
+    with pytest.raises(ValueError, match="log='tensorboard:mine': only wandb has projects"):
+        require_installed("tensorboard:mine")
+
+
+def files_of_a_run(folder):
+    run = RunDirectory(folder)
+    run.config_file.write_text("{}")
+    run.metrics_file.write_text("step\n")
+    (folder / "film.gif").write_bytes(b"GIF89a")
+    (folder / "page.html").write_text("<h1>Yes</h1>")
+    return run
+
+
+def log_files(names, run):
+    require_log(names, run.path)
+    with reopen_loggers(names, run.path) as logs:
+        for log in logs:
+            log.log_film("video", 20, run.path / "film.mp4", run.path / "film.gif")
+            log.log_page("memory", 20, run.path / "page.html", "Yes. It acts on its memory.")
+
+
+def test_films_and_pages_reach_the_log_of_a_run_and_hide_none_of_its_rows(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run = files_of_a_run(tmp_path)
+    first = open_logger("tensorboard", run, {}, 0)
+    for step in (10, 20, 30):  # the best evaluation, of step 20, is filmed later
+        first(step, {"loss": float(step)})
+    first.close()
+    log_files(["tensorboard"], run)
+    events = EventAccumulator(str(run.tensorboard)).Reload()
+    assert [event.step for event in events.Scalars("loss")] == [10, 20, 30]
+    assert [(event.step, event.encoded_image_string) for event in events.Images("video")] == [(20, b"GIF89a")]
+    (text,) = events.Tensors("memory/text_summary")
+    assert text.step == 20 and b"Yes. It acts on its memory." in text.tensor_proto.string_val[0]
+
+
+def test_wandb_gets_films_and_pages_in_the_run_s_own_log(tmp_path, wandb):
+    run = files_of_a_run(tmp_path)
+    open_logger("wandb:mine", run, {}, 0)
+    log_files(["wandb"], run)
+    last = wandb.made[-1]
+    assert (last.settings["id"], last.settings["project"], last.finished) == ("first", "mine", True)
+    video = (str(tmp_path / "film.mp4"), "mp4")
+    assert [row for _, row in last.rows] == [
+        {"video": video, "video/step": 20},
+        {"memory": "<h1>Yes</h1>", "memory/step": 20},
+    ]
+    assert last.summary == {"memory/summary": "Yes. It acts on its memory."}
+
+
+def test_what_is_no_run_has_no_log(tmp_path):
+    with pytest.raises(ValueError, match="is no run directory, and has no log: name the run"):
+        require_log(["csv"], tmp_path)

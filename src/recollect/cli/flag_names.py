@@ -62,6 +62,7 @@ _REMEDIES: dict[str, tuple[str, ...]] = {
         "--logdir", "--log-dir", "--output", "--output-dir", "--out", "--save-dir", "--savedir", "--run-dir",
     ),
     "use --log wandb": ("--wandb", "--track", "--use-wandb"),
+    "use --wandb-project": ("--wandb-project-name", "--project"),
     "use --device cuda": ("--cuda", "--gpu", "--use-cuda"),
     "use --optimizer.algorithm": ("--optimizer", "--optim"),
     "use --optimizer.betas or --optimizer.smoothing": ("--momentum",),

@@ -17,6 +17,8 @@ class TrainOptions:
     """Run whose newest weights the new run begins with; RUN/best for its best ones. Optimiser and counters are new."""
     log: tuple[Literal["csv", "tensorboard", "wandb"], ...] = ()
     """Other loggers for the rows of metrics.csv, which is always written."""
+    wandb_project: str | None = None
+    """Project of Weights & Biases; it brings --log wandb. recollect, or the value of WANDB_PROJECT, when None."""
     tensorboard: bool = False
     """The same as --log tensorboard."""
     trust: bool = False
@@ -24,4 +26,7 @@ class TrainOptions:
 
     def loggers(self) -> tuple[str, ...]:
         """Return the keys of the loggers."""
-        return (*self.log, *(["tensorboard"] if self.tensorboard else []))
+        names = [*self.log, *(["tensorboard"] if self.tensorboard else [])]
+        if self.wandb_project is None:
+            return tuple(names)
+        return (*(name for name in names if name != "wandb"), f"wandb:{self.wandb_project}")

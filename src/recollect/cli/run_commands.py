@@ -10,6 +10,7 @@ from rich.console import Console
 from tyro.conf import Positional, arg
 
 from recollect.agents.model_sources import find_model
+from recollect.config import require
 from recollect.terminal import print_json, print_status, print_table
 
 
@@ -30,6 +31,8 @@ class Evaluate:
     """FILE.csv or FILE.parquet for every answer beside the right one, one line for each scored step."""
     video: Path | None = None
     """Folder for a video (MP4 and GIF) of four episodes; None records no video."""
+    log: tuple[str, ...] = ()
+    """Also send the video to the run's log: tensorboard, wandb or wandb:PROJECT."""
     record: str | None = None
     """FILE.npz, minari:DATASET or lerobot:FOLDER for as many episodes as are scored, as training data."""
     noise: tuple[float, ...] = ()
@@ -49,7 +52,14 @@ class Evaluate:
         """Evaluate and print."""
         require_model(self.directory)
         from recollect.runs import interrupts, progress
-        from recollect.training.saved_run import describe_torn_checkpoints, evaluate_run, record_run, save_episodes
+        from recollect.runs.loggers import reopen_loggers
+        from recollect.training.saved_run import (
+            checkpoint_step,
+            describe_torn_checkpoints,
+            evaluate_run,
+            record_run,
+            save_episodes,
+        )
 
         self._require_supported()
         options: dict[str, Any] = {"seed": self.seed, "device": self.device, "best": self.best, "trust": self.trust}
@@ -68,6 +78,9 @@ class Evaluate:
             with interrupts.stop_on_signal(), progress.ProgressDisplay(Console(stderr=True)):
                 film = record_run(self.directory, self.video, **options)
             print_status(f"video: {film.mp4}, {film.gif}")
+            with reopen_loggers(self.log, self.directory) as logs:
+                for log in logs:
+                    log.log_film("video", checkpoint_step(self.directory, best=self.best), film.mp4, film.gif)
             if film.mp4 in existing:  # runs of recollect train --seeds have names like seed0
                 _report_replaced(film.mp4, "folder (--video)")
         if self.record is not None:
@@ -99,6 +112,7 @@ class Evaluate:
 
     def _require_supported(self) -> None:
         """Raise for options that this run does not support before it is scored, which may take minutes."""
+        from recollect.runs.loggers import require_log
         from recollect.training.saved_run import (
             require_answers,
             require_filmable,
@@ -106,6 +120,8 @@ class Evaluate:
             require_world,
         )
 
+        require(self.video is not None or not self.log, "log", self.log, "there is no video to send: give --video too")
+        require_log(self.log, self.directory)
         for option, where in (("report", self.report), ("predictions", self.predictions)):
             if where is not None:
                 require_answers(self.directory, option, where, trust=self.trust)
@@ -164,6 +180,8 @@ class Explore:
     """For --live: onnxruntime-web, as a folder or an archive of npm pack; the cache, then npm, when None."""
     rerun: bool = False
     """Also write episode.rrd for the viewer rerun; needs pip install rerun-sdk."""
+    log: tuple[str, ...] = ()
+    """Also send page and verdict to the run's log: tensorboard (the verdict), wandb or wandb:PROJECT."""
     best: bool = False
     """Take the checkpoint of the run's best evaluation, instead of the newest."""
     trust: bool = False
@@ -180,6 +198,7 @@ class Explore:
         from recollect.interpret.explore import available_writers, explore_run, output_folders, write_comparison
         from recollect.recipes.train import find_task
         from recollect.runs.interrupts import stop_on_signal
+        from recollect.runs.loggers import reopen_loggers, require_log
         from recollect.runs.progress import ProgressDisplay
         from recollect.training.saved_run import describe_torn_checkpoints
 
@@ -189,12 +208,18 @@ class Explore:
         options |= {"live": self.live, "runtime": self.runtime}
         options["writers"] = (*available_writers(), "rerun") if self.rerun else None
         options |= {"greedy": self.policy == "greedy", "world": None if self.env is None else find_task(self.env)}
+        for directory in self.directories:
+            require_log(self.log, directory)
         explored = []
         for directory, folder in zip(self.directories, output_folders(self.out, self.directories), strict=True):
             existing = (folder / "metrics.json").exists()
             with stop_on_signal(), ProgressDisplay(Console(stderr=True)):
                 found = explore_run(directory, folder, **options)
             explored.append(found)
+            with reopen_loggers(self.log, directory) as logs:
+                step = found.shown.info.checkpoint_step or 0
+                for log in logs:
+                    log.log_page("memory", step, found.files["explorer"], found.verdict)
             if existing:
                 _report_replaced(folder)
             for line in describe_torn_checkpoints(directory, best=self.best):

@@ -31,6 +31,7 @@ OPTIONS = {
     "--seeds INT ...": "One run for each seed, one after the other or --parallel N at a time, then a table.",
     "--world.options KEY=VALUE ...": "Keywords of a Gymnasium environment: numbers, true, false, none, JSON or text.",
     "--log NAME ...": "Also write the metrics for tensorboard or wandb; metrics.csv is always written.",
+    "--wandb-project NAME": "The metrics in this project of Weights & Biases (extra wandb).",
     "--trust": "Import the packages that a run's config.json names: that runs their code.",
     "--help-all": "Every flag: of trainer, task, core, agent, optimiser, loss.",
 }

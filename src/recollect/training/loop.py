@@ -56,7 +56,7 @@ def fit(
         start_from: directory of another run whose newest weights a new run begins with, or ``RUN/best`` for those of
             its best evaluation. Optimiser and counters are new. A resumed run continues with its own weights.
         loggers: called as ``logger(step, metrics)`` with every row of metrics.csv.
-        log: keys of :data:`~recollect.runs.loggers.LOGGERS` that also get the rows.
+        log: keys of :data:`~recollect.runs.loggers.LOGGERS` that also get the rows, or ``wandb:PROJECT``.
         console: where progress is shown; None shows nothing.
         hint: how to continue after an interrupt, for the message; None names ``--resume``.
 

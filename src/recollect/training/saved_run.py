@@ -100,6 +100,12 @@ def load_checkpoint(directory: str | PathLike[str], *, best: bool = False) -> Ch
     return checkpoint
 
 
+def checkpoint_step(directory: str | PathLike[str], *, best: bool = False) -> int:
+    """Return the step of the newest complete checkpoint of a run, or of that of its best evaluation; 0 without one."""
+    path, _ = checkpoints.newest(RunRecord(directory).checkpoint_folder(best=best))
+    return 0 if path is None else checkpoints.step_of(path)
+
+
 def describe_torn_checkpoints(directory: str | PathLike[str], *, best: bool = False) -> list[str]:
     """Return one line for every newer checkpoint that is torn, and one for the checkpoint that is used instead."""
     folder = find_model(directory)
