@@ -57,13 +57,13 @@ class FakeRun:
 @pytest.fixture
 def wandb(monkeypatch):
     """A module in the place of wandb, whose runs are in ``made``."""
-    names, made = iter(("first", "second", "third")), []
+    made = []
 
     def init(**settings):
         made.append(FakeRun(settings))
         return made[-1]
 
-    fake = SimpleNamespace(init=init, made=made, util=SimpleNamespace(generate_id=lambda: next(names)))
+    fake = SimpleNamespace(init=init, made=made)
     fake.Video, fake.Html = (lambda path, format: (path, format)), (lambda text, inject: text)
     monkeypatch.setitem(sys.modules, "wandb", fake)
     monkeypatch.setattr("recollect.runs.loggers.find_spec", lambda name: fake)
@@ -79,11 +79,11 @@ def test_wandb_gets_every_row_and_goes_on_in_the_same_place(tmp_path, wandb):
         logger = open_logger("wandb", run, {"batch_size": 4}, step)
         logger(step + 1, {"loss": 0.5})
         logger.close()
-    assert [found.settings["id"] for found in made] == ["first", "first"]
+    assert made[0].settings["id"] == made[1].settings["id"]
     assert made[0].settings["name"] == "mine" and made[0].settings["config"] == {"batch_size": 4}
     assert made[1].rows == [(6, {"loss": 0.5})] and made[1].finished
     open_logger("wandb", run, {}, 0)  # begun anew
-    assert made[2].settings["id"] == "second"
+    assert made[2].settings["id"] != made[0].settings["id"]
 
 
 def test_a_project_that_was_typed_is_kept(tmp_path, wandb, monkeypatch):
@@ -142,8 +142,8 @@ def test_wandb_gets_films_and_pages_in_the_run_s_own_log(tmp_path, wandb):
     run = files_of_a_run(tmp_path)
     open_logger("wandb:mine", run, {}, 0)
     log_files(["wandb"], run)
-    last = wandb.made[-1]
-    assert (last.settings["id"], last.settings["project"], last.finished) == ("first", "mine", True)
+    first, last = wandb.made
+    assert (last.settings["id"], last.settings["project"], last.finished) == (first.settings["id"], "mine", True)
     video = (str(tmp_path / "film.mp4"), "mp4")
     assert [row for _, row in last.rows] == [
         {"video": video, "video/step": 20},

@@ -4,6 +4,7 @@ A logger is made from a run directory, the run's config and the step that traini
 row and closed at the end. A finished run's log is opened again for a film or a page: :func:`reopen_loggers`.
 """
 
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -94,7 +95,7 @@ class WandbLogger(RunLogger):
         import wandb  # pyright: ignore[reportMissingImports]
 
         self._wandb, file = wandb, run.path / "wandb-id.txt"
-        kept = file.read_text().split("\n") if step != 0 and file.is_file() else [wandb.util.generate_id(), ""]
+        kept = file.read_text().split("\n") if step != 0 and file.is_file() else [secrets.token_hex(4), ""]
         name, known = (*kept, "")[:2]  # older files have no project
         project = project or known or os.environ.get("WANDB_PROJECT", "recollect")
         file.write_text(f"{name}\n{project}")
