@@ -13,6 +13,7 @@ from recollect import ActorCriticConfig, LSTMConfig
 from recollect.agents.actor_critic import ActorCritic
 from recollect.interpret.ablation import Ablation, play_without_memory
 from recollect.interpret.episodes import record_episode
+from recollect.interpret.header import USES, answer_questions
 from recollect.interpret.live import episode_seed
 from recollect.interpret.memory_usage import LEAST_POINTS, attended_and_used
 from recollect.interpret.recall import maps_of
@@ -98,6 +99,17 @@ def test_choices_count_at_decisions_only_and_the_sentence_says_so():
     report = with_verdict(score(synthetic_record()), [with_effect(synthetic_record(i), i % 2, 1.0) for i in range(8)])
     assert report.answer == "cannot tell" and "50% of its decisions change" in report.verdict
     assert report.key_numbers == {"of its decisions change without it": "50%"}
+
+
+def test_a_page_gives_the_reason_once_and_adds_the_shown_episode():
+    shown = with_effect(synthetic_record(), False, 3.0)
+    report = with_verdict(score(shown), [shown] * 8, played(1.0, 0.45, 0.4, 0.7))
+    answers = {one["question"]: one["answer"] for one in answer_questions(shown, report.to_json(), {})}
+    assert report.verdict.startswith("Yes: it acts on what it remembers")
+    assert not any("acts on what it remembers" in answer for answer in answers.values())
+    assert answers[USES] == "Yes. In this episode 22 of 22 decisions would change without memory."
+    alone = replace(shown, info=replace(shown.info, core="memoryless"), heads=(), temporal=None, chunk_rel=None)
+    assert score(replace(alone, removal=None)).findings == "nothing: it sees the present step alone"
 
 
 def test_no_correlation_of_fewer_than_five_points():

@@ -103,19 +103,18 @@ def describe(record: EpisodeRecord, report: Mapping[str, Any] | None, packed: Pa
         "questions": answer_questions(
             record, report, {head.name: _display_name(record, head) for head in record.heads}
         ),
-        "verdict": _verdict(record, report or {}),
+        "verdict": _verdict(report or {}),
         "report": report,
     }
 
 
-def _verdict(record: EpisodeRecord, report: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the answer, its sentence, the numbers that decide it, and what the shown episode adds."""
+def _verdict(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the answer, its sentence and the numbers that decide it."""
     text, answer = report.get("verdict", ""), report.get("answer", "")
     return {
         "answer": answer,
         "reason": text.removeprefix(f"{answer.capitalize()}: ") if answer else text,
         "numbers": [{"name": name, "value": value} for name, value in report.get("key_numbers", {}).items()],
-        "episode": describe_episode(record) if answer else "",
     }
 
 
@@ -211,8 +210,9 @@ def answer_questions(
         where = USES if name.startswith(OF_USE) else BELIEVE if name.startswith(OF_BELIEF) else REMEMBERS
         rows[where].append(_trust_row(metric))
     answers = {
-        REMEMBERS: report.get("findings") or report.get("verdict", ""),
-        USES: " ".join(part for part in (report.get("verdict", ""), describe_episode(record)) if part),
+        REMEMBERS: report.get("findings", ""),
+        # The reason stands above the questions, once; here the shown episode is added to it.
+        USES: " ".join(part for part in (_sentence(report.get("answer", "")), describe_episode(record)) if part),
         BELIEVE: _believed(gates),
     }
     return [{"question": name, "answer": _sentence(answers[name]), "rows": rows[name]} for name in rows]

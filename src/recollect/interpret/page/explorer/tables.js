@@ -17,13 +17,12 @@ function table(heads, rows) {
   return make("table", {}, make("thead", {}, make("tr", {}, ...heads.map((text) => text ? make("th", { scope: "col", text }) : make("td")))),
     make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map((text, i) => i ? cell(text) : make("th", { scope: "row", text: String(text) }))))));
 }
-function showVerdict({ answer, reason, numbers, episode }) {
+function showVerdict({ answer, reason, numbers }) {
   const asked = { yes: "Yes, it uses its memory.", no: "No, it does not use its memory.", "cannot tell": "Cannot tell whether it uses its memory." };
   put("verdict-answer", asked[answer] ?? "");
   put("verdict-reason", reason[0] ? reason[0].toUpperCase() + reason.slice(1) : "");
   $("verdict-answer").className = { yes: "good", no: "bad" }[answer] ?? "open";
   $("verdict-numbers").replaceChildren(...numbers.map((one) => make("div", {}, make("dd", { text: one.value }), make("dt", { text: one.name }))));
-  put("verdict-episode", episode);
   $("verdict").hidden = !answer && !reason;
 }
 /** The three questions: each answer at once, its measures when it is opened. */
