@@ -290,4 +290,4 @@ def test_why_there_is_no_attention_is_a_sentence(tmp_path):
     bare = without_attention()
     cut = replace(bare, info=replace(bare.info, notes=("a GRU has no attention", "cut after 20 steps")))
     told = read_html(write_html(cut, None, tmp_path / "cut.html")[0]).meta["records"][0]["nothing"]
-    assert told == "this core keeps no attention to show; a GRU has no attention; cut after 20 steps."
+    assert told == "This core keeps no attention to show; a GRU has no attention; cut after 20 steps."

@@ -90,6 +90,9 @@ def test_the_typical_episode_has_the_median_effect_and_says_where_habit_and_memo
     assert changed.all() and np.allclose(moved, 1 / (1 + np.exp(-2)) - 1 / (1 + np.exp(1)))
     assert "22 of 22 decisions would change" in describe_episode(records[0])
     assert "habit and memory agree" in describe_episode(records[1])
+    even = replace(records[0], logits=records[0].logits / 100)
+    even = replace(even, removal=replace(even.removal, whole=even.removal.whole / 100))
+    assert describe_episode(even) == "In this episode the policy moves by 0.7% at most without memory."
     assert describe_episode(synthetic_record()) == ""
     bare = replace(records[0], removal=None)
     assert typical_episode([bare, bare]) is bare

@@ -8,7 +8,7 @@ import numpy as np
 
 from recollect.interpret.packing import Packed
 from recollect.interpret.record import EpisodeRecord, Event, Head
-from recollect.interpret.verdict import describe_episode
+from recollect.interpret.verdict import UNMOVED, describe_episode
 
 LEAST_SCALE = 0.01  # nats: smaller effects have smaller bars, even where there is nothing larger
 FIRST = (
@@ -87,7 +87,7 @@ def describe(record: EpisodeRecord, report: Mapping[str, Any] | None, packed: Pa
             | {"label": labels.get(head.name)}
             for head in heads
         ],
-        "nothing": f"this core keeps no attention to show; {'; '.join(info.notes) or 'see the notes'}.",
+        "nothing": f"This core keeps no attention to show; {'; '.join(info.notes) or 'see the notes'}.",
         "chunks": [list(chunk) for chunk in record.chunks],
         "events": [_event(record, event) for event in sorted(record.events, key=lambda event: event.t)],
         "kinds": list(dict.fromkeys(event.label for event in record.blocks)),
@@ -97,6 +97,7 @@ def describe(record: EpisodeRecord, report: Mapping[str, Any] | None, packed: Pa
         "removal": None if removal is None else {"unit": removal.unit, "method": removal.method},
         # No effect is enlarged to look like a large one.
         "effectScale": LEAST_SCALE if removal is None else float(np.nan_to_num(removal.kl).max(initial=LEAST_SCALE)),
+        "unmoved": UNMOVED,
         "saliencies": [{"method": one.method, "target": one.target, "stride": one.stride} for one in record.saliency],
         "slots": [{"name": one.name, "kind": one.kind, "axes": one.axes} for one in record.slots],
         "places": None if record.spacetime is None else list(record.spacetime.grid),

@@ -248,8 +248,10 @@ def describe_episode(record: EpisodeRecord) -> str:
         return ""
     changed, moved = found
     of = "decision" if decisions(record) else "action"
-    if changed.any():
-        return f"In this episode {int(changed.sum())} of {len(changed)} {of}s would change without memory."
+    if moved.max() < UNMOVED and changed.any():
+        return f"In this episode the policy moves by {moved.max():.1%} at most without memory."
     if moved.max() < UNMOVED:
         return f"In this episode no {of} would change without memory."
+    if changed.any():
+        return f"In this episode {int(changed.sum())} of {len(changed)} {of}s would change without memory."
     return f"In this episode habit and memory agree: no {of} would change without memory, only how sure the agent is."

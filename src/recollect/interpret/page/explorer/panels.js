@@ -91,7 +91,8 @@ function drawPolicy(ep) {
     const then = changed ? changed.indexOf(most(changed)) : -1;
     text += ` Without ${item.name ?? `${steps(item.a, item.b)}`}: ` + (changed ? `${name(then)} ${percent(changed[then])}` : "the policy was not kept") +
       `; KL ${nats(item.kl)}, value ${item.dv >= 0 ? "+" : "−"}${short(abs(item.dv))}.` +
-      (then >= 0 && then !== best ? " It would act differently." : changed ? " It would act the same." : "");
+      (!changed ? "" : then === best ? " It would act the same." : sum(policy.map((share, i) => abs(share - changed[i]))) / 2 < ep.unmoved
+        ? " Its first choice changes, but both are about equally likely: the policy is the same." : " It would act differently.");
   }
   put("policy-text", text);
 }

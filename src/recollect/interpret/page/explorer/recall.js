@@ -21,7 +21,7 @@ const ago = (t, item) => item.b <= t + 1 && t - (item.a + item.b - 1) / 2 >= 1
 function headName(ep, h = now.h) { return h < 0 ? `the mean of ${ep.meanOf().length} heads` : ep.heads[h].name; }
 /** Summary of this step in one or two sentences. */
 function sentence(ep = here(), t = now.t, h = now.h) {
-  if (!ep.H) return `Step ${t}: ${ep.nothing}${otherEffect(ep, t)}`;
+  if (!ep.H) return `Step ${t}.${otherEffect(ep, t) || ` ${ep.nothing}`}`;
   const items = recalled(ep, t, h);
   if (!items.length) return `Step ${t}: ${headName(ep, h)} has no past to recall here` +
     (ep.parts.length ? ", or its maps are in another part." : ".");
