@@ -62,6 +62,7 @@ def test_your_own_data(folder):
     assert scope["outcome"].status == "finished" and scope["task"].class_names == ("down", "up")
     table = scope["Arrays"](path="steps.csv")
     assert table.spec.input_dim == 2 and table.spec.num_classes == 2
+    assert scope["Arrays"](path="numbers.csv", sequence="machine").spec.input_dim == 4, "two kinds, a number, its gap"
 
 
 def test_your_own_loop(folder, monkeypatch):

@@ -416,6 +416,8 @@ def test_bad_fields_and_paths_are_named(tmp_path):
         _ = Arrays(path=str(tmp_path / "data.txt")).spec
     with pytest.raises(ValueError, match="column 'x' holds 'one': inputs are numbers"):
         _ = Arrays(path=table(tmp_path, ["x", "target"], [["one", 1]] * 5)).spec
+    with pytest.raises(ValueError, match="column 'x' holds '': fill the cell, and if it matters say where"):
+        _ = Arrays(path=table(tmp_path, ["x", "target"], [[1, 1], ["", 1], [2, 0]])).spec
     with pytest.raises(ValueError, match=r"validation=1\.5"):
         Arrays(validation=1.5)
     with pytest.raises(ValueError, match="leave some rows to train"):

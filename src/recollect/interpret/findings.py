@@ -13,7 +13,9 @@ NO_DECISION = "no decision, all steps"
 
 def describe_findings(record: EpisodeRecord, report: Report) -> str:
     """Say in one line what the metrics show, and which failed gates forbid to believe it."""
-    parts = ["nothing: it sees the present step alone"] if record.info.core == "memoryless" else []
+    if record.info.core == "memoryless":
+        return "nothing: it sees the present step alone"
+    parts = []
     if "mass on key" in report:
         metric = report["mass on key"]
         what = "the cued moment" if record.pairs else "the key"

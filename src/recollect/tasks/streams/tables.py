@@ -307,7 +307,11 @@ def _numbers(table: Table, name: str) -> np.ndarray:
     if array.dtype.kind in "iufb" and array.ndim == 1:
         return array
     row = next((row for row, cell in enumerate(cells) if not _is_number(cell)), 0)
-    remedy = "inputs are numbers; name the columns with inputs"
+    remedy = (
+        "inputs are numbers: name the other columns (--task.inputs), or write a column of 0 and 1 for each of its texts"
+    )
+    if _is_empty(cells[row]):
+        remedy = "fill the cell, and if it matters say where it was empty in another column, of 0 and 1"
     if re.fullmatch(r"\s*[-+]?\d*,\d+\s*", str(cells[row])):
         remedy = "write numbers with a decimal point"
     raise ValueError(f"{table.where(row)}: column {name!r} holds {cells[row]!r}: {remedy}")
