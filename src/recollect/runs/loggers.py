@@ -67,10 +67,12 @@ class TensorBoardLogger(RunLogger):
 
     def log_film(self, name: str, step: int, mp4: Path, gif: Path) -> None:
         """Write the GIF as it is; ``add_video`` would encode the frames again, and needs moviepy for that."""
-        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
 
+        writer = self._writer.file_writer
+        assert writer is not None, "open until close()"
         image = Summary.Image(encoded_image_string=gif.read_bytes())
-        self._writer.file_writer.add_summary(Summary(value=[Summary.Value(tag=name, image=image)]), step)
+        writer.add_summary(Summary(value=[Summary.Value(tag=name, image=image)]), step)
 
     def log_page(self, name: str, step: int, page: Path, summary: str) -> None:
         """Write the summary and the path of the page."""

@@ -67,7 +67,7 @@ function hoverMatrix(event) {
 function withoutItem(ep) {
   if (ep.removal.unit !== "chunk") {
     const [unit, kl] = ep.largestEffect(now.t);
-    return { unit, kl, dv: ep.all.mem_dv.at(now.t)[unit], name: ep.removal.unit === "all" ? "its whole memory" : `slot ${unit}` };
+    return { unit, kl, dv: ep.all.mem_dv.at(now.t)[unit], name: ep.removal.unit === "all" ? "its whole memory" : `${ep.removal.unit} ${unit}` };
   }
   const items = recalledNow(ep);
   if (now.without === "used") return items.filter((item) => real(item.kl)).sort((a, b) => b.kl - a.kl)[0];
