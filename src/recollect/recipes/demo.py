@@ -12,6 +12,7 @@ The quick demo does 3 and 5 with an agent that the library ships.
 import itertools
 import statistics
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -100,7 +101,7 @@ def demo(
     steps: int = 100_000,
     memory: ImpalaConfig | None = None,
     ablation: ImpalaConfig | None = None,
-    episodes: int = 512,
+    episodes: int = 256,
     console: Console | None = None,
 ) -> Demo:
     """Run the demo.
@@ -125,15 +126,24 @@ def demo(
     worlds = (memory.world, longer(memory.world, 10))
     _introduce(console, worlds)
     folder = _free(Path(root), "demo")
-    outcomes = [_train(config, folder / name, console) for name, config in (("hcam", memory), ("memoryless", ablation))]
+    seconds: dict[str, float] = {}
+    with _timed(seconds, "training"):
+        pairs = (("hcam", memory), ("memoryless", ablation))
+        outcomes = [_train(config, folder / name, console) for name, config in pairs]
     agents = [cast(ActorCritic, outcome.agent.eval()) for outcome in outcomes]
-    scores = [_score(agent, worlds, episodes) for agent in agents]
+    with _timed(seconds, "scores"):
+        scores = [_score(agent, worlds, episodes) for agent in agents]
     _show_scores(console, worlds, scores, outcomes)
-    video = record_video(agents[0], memory.world, folder / "hcam", episodes=4, seed=FRESH_SEED)
+    with _timed(seconds, "film"):
+        video = record_video(agents[0], memory.world, folder / "hcam", episodes=4, seed=FRESH_SEED)
     console.print(f"Film: {video.mp4}", highlight=False, soft_wrap=True, markup=False)
-    streamed = stream(agents[0], worlds[1], steps, console)
+    with _timed(seconds, "stream"):
+        streamed = stream(agents[0], worlds[1], steps, console)
     _show_stream(console, streamed)
-    explored = _explore(console, memory.world, folder / "hcam", folder / "hcam" / "explored")
+    with _timed(seconds, "explorer"):
+        explored = _explore(console, memory.world, folder / "hcam", folder / "hcam" / "explored")
+    parts = ", ".join(f"{stage} {spent:.0f}" for stage, spent in seconds.items())
+    console.print(f"Seconds: {parts}; {sum(seconds.values()):.0f} in all.", highlight=False)
     console.print(
         f"Try next: [bold]recollect evaluate {escape(quote(str(folder / 'hcam')))}[/bold], "
         "or another memory: [bold]recollect train t-maze --core gru[/bold]",
@@ -148,6 +158,13 @@ def demo(
         explored=explored,
         directory=folder / "hcam",
     )
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
+    began = perf_counter()
+    yield
+    seconds[stage] = perf_counter() - began
 
 
 def quick_demo(root: str | PathLike[str] = "runs", *, console: Console | None = None) -> Exploration:
