@@ -11,6 +11,8 @@ from torch import nn
 from recollect import state as trees
 from recollect.certify.loading import from_config, small_config
 from recollect.cores import CORES
+from recollect.cores.config import CoreConfig
+from recollect.cores.contract import MemoryCore
 from recollect.cores.hcam import ChunkAttentionVariant, HierarchicalChunkMemoryConfig
 from recollect.cores.instructed import InstructedTransformerConfig
 from recollect.cores.memoryless import MemorylessConfig
@@ -331,3 +333,19 @@ def test_under_float16_an_input_that_is_too_large_for_it_breaks_its_own_step_alo
     for outputs in (called, streamed):
         finite = outputs.isfinite().flatten(2).all(-1)
         assert finite[1].all() and (~finite[0]).nonzero().flatten().tolist() == [3]
+
+
+def test_a_core_of_ones_own_without_a_method_is_told_which():
+    class Unfinished(MemoryCore):
+        def initial_state(self, batch_size):
+            return (torch.zeros(batch_size, 2),)
+
+        def unroll(self, inputs, state, is_first):
+            return inputs, state
+
+    class UnfinishedConfig(CoreConfig):
+        def build(self, input_dim):
+            return Unfinished()
+
+    with pytest.raises(ValueError, match=r"flops_per_step'?: define it; a core has initial_state, unroll and"):
+        UnfinishedConfig().build(5)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from recollect.config import CheckedConfig, is_integer, require, with_check
+from recollect.config import CheckedConfig, Method, is_integer, require, with_check
 from recollect.layers.config import Grid, require_map, require_map_of, require_sizes, require_transformer
 
 if TYPE_CHECKING:
@@ -16,6 +17,22 @@ if TYPE_CHECKING:
 def _require_width(config: CoreConfig, input_dim: int, *args: Any, **kwargs: Any) -> None:
     is_width = is_integer(input_dim) and input_dim >= 1
     require(is_width, "input_dim", input_dim, "give the width of one input, a whole number of at least 1")
+
+
+def _with_methods_named(build: Method) -> Method:
+    """Return ``build`` with an error for users where the class of the core lacks a method."""
+
+    @functools.wraps(build)
+    def named(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return build(*args, **kwargs)
+        except TypeError as error:
+            if not str(error).startswith("Can't instantiate abstract class"):
+                raise
+            remedy = "define it; a core has initial_state, unroll and flops_per_step (docs: Write your own core)"
+            raise ValueError(f"{error}: {remedy}") from None
+
+    return cast(Method, named)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +53,7 @@ class CoreConfig(CheckedConfig, ABC):
         # The check is added here, so that a subclass cannot forget it.
         super().__init_subclass__(**kwargs)
         if "build" in vars(cls):
-            cls.build = with_check(_require_width, vars(cls)["build"])  # type: ignore[method-assign]
+            cls.build = with_check(_require_width, _with_methods_named(vars(cls)["build"]))  # type: ignore[method-assign]
 
     @property
     def training_aids(self) -> tuple[str, ...]:
