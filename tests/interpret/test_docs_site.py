@@ -12,6 +12,10 @@ from pathlib import Path
 import pytest
 from browser import CHROMIUM, Browser
 
+from recollect.comparison.compare import compare
+from recollect.comparison.page import page as compare_page
+from run_maker import make_run
+
 ROOT = Path(__file__).parents[2]
 AXE = Path(os.environ.get("AXE_CORE", ROOT / ".venv/node_modules/axe-core/axe.min.js"))
 PAGES = ("", "cores/hcam", "results", "results/htm", "explore", "memory-suite")
@@ -74,6 +78,21 @@ def test_axe_finds_nothing(browser, site, width, theme):
         told = json.loads(browser.run("axe.run(document).then(found => JSON.stringify(found.violations))"))
         found |= {(page, one["id"]): [node["html"][:200] for node in one["nodes"]][:3] for one in told}
     assert found == {}
+
+
+@pytest.mark.skipif(not AXE.is_file(), reason="no axe-core: npm install --prefix .venv axe-core")
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1440, 400])
+def test_axe_finds_nothing_on_a_page_that_compares_runs(browser, tmp_path, width, theme):
+    runs = [make_run(tmp_path, core, 0, [0.4, score]) for core, score in (("memoryless", 0.5), ("gru", 0.9))]
+    page = tmp_path / "comparison.html"
+    page.write_text(compare_page(compare(runs), tmp_path))
+    browser.window(width, SCREEN, theme=theme)
+    browser.open(page, wait=False)
+    wait_for(browser, "document.readyState === 'complete' && location.protocol === 'file:'")
+    browser.run(AXE.read_text() + ";1")
+    found = json.loads(browser.run("axe.run(document).then(found => JSON.stringify(found.violations))"))
+    assert [(one["id"], one["nodes"][0]["html"][:200]) for one in found] == []
 
 
 def test_pages_are_short_but_the_reference(browser, site):
