@@ -151,7 +151,7 @@ def _table(groups: Sequence[Group], folder: Path) -> str:
         rows.append(f'<tr class="known"><th scope="row">{name}</th><td></td><td>{number(value)}</td>{blanks}</tr>')
     head = "".join(f'<th scope="col">{name}</th>' for name in heads)
     return (
-        f'<div class="scroll"><table><thead><tr><th scope="col">memory</th>{head}<th scope="col">seeds</th></tr></thead>'
+        f'<div class="scroll"><table><thead><tr><th scope="col">core</th>{head}<th scope="col">seeds</th></tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
 
@@ -177,7 +177,7 @@ def _overall(comparison: Comparison) -> str:
     )
     return (
         "<section><h2>All tasks</h2><p>Scores are scaled so that chance is 0 and the oracle is 1.</p>"
-        '<table><thead><tr><th scope="col">memory</th><th scope="col">IQM</th><th scope="col">interval</th></tr></thead>'
+        '<table><thead><tr><th scope="col">core</th><th scope="col">IQM</th><th scope="col">interval</th></tr></thead>'
         f"<tbody>{rows}</tbody></table></section>"
     )
 
