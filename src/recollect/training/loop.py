@@ -137,20 +137,19 @@ class Fit:
 
     def run(self, loggers: Sequence[Logger], log: Sequence[str], hint: str | None = None) -> Outcome:
         """Train until the end, an interrupt or an error."""
-        trainer = self.trainer
         if self.status in ("finished", "solved"):
             self.close()
             remedy = "--stop-score None goes on" if self.status == "solved" else "more --steps go on"
             return self._outcome(f"nothing to do: {_message(self, None, hint)}; {remedy}")
-        columns = ("seconds", *trainer.step_metrics, *trainer.evaluation_metrics)
-        progress = Progress(self.console, self.config.title, self.config.fit.steps, self.done, trainer.shown)
+        columns = ("seconds", *self.trainer.step_metrics, *self.trainer.evaluation_metrics)
+        progress = Progress(self.console, self.config.title, self.config.fit.steps, self.done, self.trainer.shown)
         with closing(self), Interrupts() as interrupts, _logging(self, loggers, log) as listeners:
             with self._writing():
                 file = self.learners.lead(lambda: MetricsFile(self.directory.metrics_file, columns, self.done))
             with progress:
                 while self.status == "running":
                     self._turn(file, listeners, progress, interrupts)
-        notice = f" ({trainer.notice})" if trainer.notice else ""
+        notice = f" ({self.trainer.notice})" if self.trainer.notice else ""
         return self._outcome(_message(self, interrupts.received or "a signal to another learner", hint) + notice)
 
     def _turn(self, file: MetricsFile, listeners: Sequence[Logger], progress: Progress, interrupts: Interrupts) -> None:
