@@ -21,7 +21,9 @@ from recollect.tasks import Recall
 from recollect.tasks.worlds.t_maze import TMazeConfig
 from recollect.training import EvaluationConfig, FitConfig, ImpalaConfig, ScheduleConfig, SupervisedConfig, fit
 
-PLAN = FitConfig(steps=12, report_every=2, evaluate_every=3, checkpoint_every=2, keep_checkpoints=2)
+PLAN = FitConfig(
+    steps=12, report_every=2, report_seconds=None, evaluate_every=3, checkpoint_every=2, keep_checkpoints=2
+)
 SYNCHRONOUS = ImpalaConfig(
     world=TMazeConfig(length=2),
     core=CORES["gru"](dim=4, num_layers=1),

@@ -47,7 +47,7 @@ FOREVER = 30.0
 
 
 def config(limit=FOREVER, **fit_settings):
-    plan = {"steps": 6, "report_every": 2, "evaluate_every": 4, "checkpoint_every": 3}
+    plan = {"steps": 6, "report_every": 2, "evaluate_every": 4, "checkpoint_every": 3, "report_seconds": None}
     return ImpalaConfig(
         world=BrittleConfig(),
         core=CORES["gru"](dim=4, num_layers=1),

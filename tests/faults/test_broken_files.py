@@ -19,7 +19,7 @@ from recollect.training import FitConfig, SupervisedConfig, evaluate_run, fit, l
 CONFIG = SupervisedConfig(
     task=Recall(num_keys=3, num_values=2, num_cues=1, num_queries=1, min_blank=0, max_blank=2, length=10),
     core=CORES["gru"](dim=4, num_layers=1),
-    fit=FitConfig(steps=4, report_every=1, evaluate_every=2, checkpoint_every=2),
+    fit=FitConfig(steps=4, report_every=1, report_seconds=None, evaluate_every=2, checkpoint_every=2),
     batch_size=2,
     evaluation_rows=4,
 )

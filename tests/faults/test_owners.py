@@ -21,7 +21,7 @@ from recollect.training.streams.supervised import SupervisedTrainer
 CONFIG = SupervisedConfig(
     task=Recall(num_keys=3, num_values=2, num_cues=1, num_queries=1, min_blank=0, max_blank=2, length=10),
     core=CORES["gru"](dim=4, num_layers=1),
-    fit=FitConfig(steps=6, report_every=1, evaluate_every=3, checkpoint_every=2),
+    fit=FitConfig(steps=6, report_every=1, report_seconds=None, evaluate_every=3, checkpoint_every=2),
     batch_size=2,
     evaluation_rows=4,
 )

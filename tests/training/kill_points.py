@@ -28,7 +28,9 @@ from recollect.training.streams.supervised import SupervisedTrainer
 CONFIG = SupervisedConfig(
     task=Recall(num_keys=3, num_values=2, num_cues=1, num_queries=1, min_blank=0, max_blank=2, length=12),
     core=CORES["gru"](dim=8, num_layers=1, dropout=0.2),
-    fit=FitConfig(steps=12, report_every=2, evaluate_every=6, checkpoint_every=3, keep_checkpoints=1),
+    fit=FitConfig(
+        steps=12, report_every=2, report_seconds=None, evaluate_every=6, checkpoint_every=3, keep_checkpoints=1
+    ),
     batch_size=4,
     unroll=5,
     evaluation_rows=8,

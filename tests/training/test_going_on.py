@@ -31,7 +31,13 @@ TASK = Recall(num_keys=3, num_values=2, num_cues=1, num_queries=1, min_blank=0, 
 
 
 def config(schedule="constant", dim=6, evaluation_rows=8, **settings):
-    settings = {"steps": 8, "report_every": 4, "evaluate_every": 2, "checkpoint_every": 4} | settings
+    settings = {
+        "steps": 8,
+        "report_every": 4,
+        "evaluate_every": 2,
+        "checkpoint_every": 4,
+        "report_seconds": None,
+    } | settings
     return SupervisedConfig(
         task=TASK,
         core=CORES["gru"](dim=dim, num_layers=1),

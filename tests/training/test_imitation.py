@@ -63,12 +63,20 @@ class Taught(Cue):
 
 
 def impala(imitation, world=None, **settings):
-    settings = {"core": GRU, **SMALL, "fit": FitConfig(steps=8, checkpoint_every=1, evaluate_every=4)} | settings
+    settings = {
+        "core": GRU,
+        **SMALL,
+        "fit": FitConfig(steps=8, checkpoint_every=1, evaluate_every=4, report_seconds=None),
+    } | settings
     return ImpalaConfig(world=world or TaughtConfig(), loss=LossConfig(imitation=imitation), **settings)
 
 
 def cloning(world=None, **settings):
-    settings = {"core": GRU, **SMALL, "fit": FitConfig(steps=6, checkpoint_every=1, evaluate_every=3)} | settings
+    settings = {
+        "core": GRU,
+        **SMALL,
+        "fit": FitConfig(steps=6, checkpoint_every=1, evaluate_every=3, report_seconds=None),
+    } | settings
     return CloningConfig(world=world or TaughtConfig(), **settings)
 
 
@@ -320,7 +328,10 @@ def timeless(run):
 
 
 def test_rows_of_the_metrics_say_which_phase_it_was(tmp_path):
-    config = impala(ImitationConfig(steps=4, teacher=TeacherConfig(acts=2)), fit=FitConfig(steps=8, report_every=1))
+    config = impala(
+        ImitationConfig(steps=4, teacher=TeacherConfig(acts=2)),
+        fit=FitConfig(steps=8, report_every=1, report_seconds=None),
+    )
     fit(config, tmp_path / "run")
     rows = read_rows(tmp_path / "run" / "metrics.csv")
     assert [bool(row["agreement"]) for row in rows] == [True] * 4 + [False] * 4

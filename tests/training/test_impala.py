@@ -47,7 +47,10 @@ def config(world=None, **settings):
         "core": CORES["gru"](dim=8),
         "agent": ActorCriticConfig(width=8),
     } | settings
-    settings = {"evaluation": EvaluationConfig(episodes=8), "fit": FitConfig(steps=12, checkpoint_every=4)} | settings
+    settings = {
+        "evaluation": EvaluationConfig(episodes=8),
+        "fit": FitConfig(steps=12, checkpoint_every=4, report_seconds=None),
+    } | settings
     return ImpalaConfig(world=world or CueConfig(), **settings)
 
 
@@ -233,7 +236,9 @@ def test_every_kind_of_actions_and_optimiser_resumes_exactly(actions, kind):
 def test_rows_are_means_over_episodes_and_not_over_rollouts(tmp_path):
     found = []
     for every in (1, 6):
-        run_of = config(StepsConfig(), batch_size=16, unroll=1, fit=FitConfig(steps=12, report_every=every))
+        run_of = config(
+            StepsConfig(), batch_size=16, unroll=1, fit=FitConfig(steps=12, report_every=every, report_seconds=None)
+        )
         found.append(read_rows(fit(run_of, tmp_path / str(every)).directory.metrics_file))
     steps, rows = found
     assert len(steps) == 12 and len(rows) == 2

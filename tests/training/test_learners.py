@@ -37,7 +37,7 @@ RUN = ImpalaConfig(
     core=GRU,
     batch_size=4,
     unroll=8,
-    fit=FitConfig(steps=12, report_every=4, evaluate_every=6, checkpoint_every=5),
+    fit=FitConfig(steps=12, report_every=4, report_seconds=None, evaluate_every=6, checkpoint_every=5),
     evaluation=EvaluationConfig(episodes=4),
 )
 

@@ -25,7 +25,13 @@ TASK = Recall(num_keys=3, num_values=2, num_cues=1, num_queries=1, min_blank=0, 
 
 
 def config(unroll=None, dropout=0.3, **settings):
-    settings = {"steps": 12, "report_every": 3, "evaluate_every": 5, "checkpoint_every": 4} | settings
+    settings = {
+        "steps": 12,
+        "report_every": 3,
+        "evaluate_every": 5,
+        "checkpoint_every": 4,
+        "report_seconds": None,
+    } | settings
     return SupervisedConfig(
         task=TASK,
         core=CORES["gru"](dim=6, num_layers=2, dropout=dropout),  # dropout: the global generator matters too

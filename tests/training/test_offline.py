@@ -37,7 +37,7 @@ def config(path, **settings):
         data=OfflineDataConfig(source=str(path)),
         batch_size=4,
         evaluation=TargetsConfig(episodes=4, targets=(0.0,)),
-        fit=FitConfig(steps=6, checkpoint_every=1, evaluate_every=3),
+        fit=FitConfig(steps=6, report_seconds=None, checkpoint_every=1, evaluate_every=3),
         **settings,
     )
 

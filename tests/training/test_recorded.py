@@ -50,7 +50,7 @@ def config(path, core=GRU, **settings):
         batch_size=3,
         unroll=4,
         evaluation=EvaluationConfig(episodes=4),
-        fit=FitConfig(steps=6, checkpoint_every=1, evaluate_every=3),
+        fit=FitConfig(steps=6, report_seconds=None, checkpoint_every=1, evaluate_every=3),
         **settings,
     )
 
