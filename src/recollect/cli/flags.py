@@ -198,10 +198,10 @@ def likely_flags(task: str, core: str, trainer: str | None = None) -> tuple[dict
 
 def full_names(words: Sequence[str]) -> list[str]:
     """Replace short names and synonyms of flags by their full names."""
-    return [*map(_full, words), *_overlapping(words)]
+    return [*map(_full, words), *_implied_by_actors(words)]
 
 
-def _overlapping(words: Sequence[str]) -> list[str]:
+def _implied_by_actors(words: Sequence[str]) -> list[str]:
     """Return what ``--engine`` and ``--actors`` imply: actors that play while the learner learns, two rollouts each."""
     given = {_full(word).partition("=")[0] for word in words}
     short = {word.partition("=")[0] for word in words} & {"--engine", "--actors"}

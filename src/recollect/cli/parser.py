@@ -9,7 +9,7 @@ from contextlib import redirect_stderr
 from typing import Any
 
 RULE = "-─╰╯ "
-PLAINER = (
+REWORDINGS = (
     (r"invalid literal for int\(\) with base 10: ('.*')", r"\1 is no whole number"),
     (r"could not convert string to float: ('.*')", r"\1 is no number"),
     (r"^Error parsing (?:config|options)\.([\w.]+): (\w+=)", r"\1.\2"),
@@ -38,15 +38,15 @@ def parse_flags(form: Any, words: Sequence[str], *, program: str, about: str | N
     """
     import tyro  # not for the help of train
 
-    said = io.StringIO()
+    printed = io.StringIO()
     try:
-        with redirect_stderr(said):
+        with redirect_stderr(printed):
             parsed = tyro.cli(form, prog=f"recollect {program}", description=about, args=list(words))
     except SystemExit as end:
         if not end.code:
             raise
-        raise ValueError(f"{one_line(said.getvalue())}. recollect {program} --help shows the flags") from None
-    sys.stderr.write(said.getvalue())
+        raise ValueError(f"{one_line(printed.getvalue())}. recollect {program} --help shows the flags") from None
+    sys.stderr.write(printed.getvalue())
     return parsed
 
 
@@ -56,7 +56,7 @@ def one_line(text: str) -> str:
     inside = textwrap.dedent("\n".join("" if not line.strip(RULE) else line.rstrip() for line in lines))
     parts = [part.split("\n") for part in re.split(r"\n{2,}", inside.strip("\n"))]
     message = _join(parts[0])
-    for pattern, plain in PLAINER:
+    for pattern, plain in REWORDINGS:
         message = re.sub(pattern, plain, message)
     message = message.rstrip(".")
     for title, *flags in parts[1:]:

@@ -55,7 +55,7 @@ def _train_one(request: Request, console: Console) -> int:
     from recollect.recipes.train import core_name, task_name
     from recollect.training import fit
 
-    default, note = _without_hidden_ends(_default_config(request), request)
+    default, note = _without_recipe_limits(_default_config(request), request)
     task, core = task_name(default), core_name(default)
     words = [*request.rest, *(["--help"] if request.help else [])]
     config, options = parse(default, TrainOptions(), *request.title(task, core), words)
@@ -91,7 +91,7 @@ def _default_config(request: Request) -> Any:
     return recipe
 
 
-def _without_hidden_ends(config: Any, request: Request) -> tuple[Any, str]:
+def _without_recipe_limits(config: Any, request: Request) -> tuple[Any, str]:
     """Return a recipe's config without the settings that would end a run before the steps that were typed.
 
     Returns:
