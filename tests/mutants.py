@@ -36,7 +36,7 @@ VERDICTS = {0: "survives", 1: "killed"}
 
 def draw(count: int, seed: int, rooms: list[str]) -> list[Mutant]:
     """Return bugs, from each room in turn."""
-    dice = random.Random(seed)
+    generator = random.Random(seed)
     pools = []
     for room in rooms:
         pool: list[Mutant] = []
@@ -44,7 +44,7 @@ def draw(count: int, seed: int, rooms: list[str]) -> list[Mutant]:
             if path.name not in ("__init__.py", "config.py"):
                 text = path.read_text()
                 pool += candidates(str(path.relative_to(ROOT)), text, set(range(1, text.count("\n") + 2)))
-        dice.shuffle(pool)
+        generator.shuffle(pool)
         pools.append(pool)
     turns = (pool.pop() for _ in range(count) for pool in pools if pool)
     return [mutant for mutant, _ in zip(turns, range(count), strict=False)]
@@ -114,10 +114,10 @@ def main() -> None:
     if arguments.json and arguments.json.is_file():
         known = json.loads(arguments.json.read_text())
     for mutant in draw(arguments.count, arguments.seed, arguments.rooms):
-        said = mutant.text((ROOT / mutant.file).read_text())
-        if said not in known:
-            known[said] = try_out(mutant, arguments.files)
-            print(f"{known[said]:10} {said}", flush=True)
+        described = mutant.text((ROOT / mutant.file).read_text())
+        if described not in known:
+            known[described] = try_out(mutant, arguments.files)
+            print(f"{known[described]:10} {described}", flush=True)
             if arguments.json:
                 arguments.json.write_text(json.dumps(known, indent=1) + "\n")
     print(", ".join(f"{number} {verdict}" for verdict, number in Counter(known.values()).most_common()))
