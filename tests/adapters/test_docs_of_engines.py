@@ -21,7 +21,11 @@ def test_an_example_runs(part, engine):
         warnings.simplefilter("ignore")
         pytest.importorskip(engine, exc_type=ImportError)
     (code,) = re.findall(rf"^## {part}\n.*?```python\n(.*?)```", PAGE, re.DOTALL | re.MULTILINE)
-    exec(compile(code, "engines.md", "exec"), {})
+    try:
+        exec(compile(code, "engines.md", "exec"), {})
+    finally:
+        if "ray" in sys.modules:  # the tests after this one start Ray themselves
+            sys.modules["ray"].shutdown()
 
 
 @pytest.mark.parametrize("extra", ["torchrl", "sb3", "rllib"])
