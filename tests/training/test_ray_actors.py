@@ -2,7 +2,9 @@
 
 import os
 import signal
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -25,6 +27,9 @@ THREE = replace(IN_TURN, actors=3, queue_length=6)
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(
+            "PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+        )  # for the worlds of tests
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("RAY_raylet_start_wait_time_s", "600")
         ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, object_store_memory=10**8)
