@@ -171,7 +171,7 @@ def learn_one_file(scores: Scores, seed: int, own: bool) -> None:
 
 
 def learn_sb3(scores: Scores, seed: int, own: bool) -> None:
-    """RecurrentPPO of sb3-contrib; its own LSTM with its own default, an LSTM for the critic, too."""
+    """RecurrentPPO of sb3-contrib; actor and critic share one LSTM, which learns from the actor's loss alone."""
     from sb3_contrib import RecurrentPPO
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.vec_env import DummyVecEnv
@@ -188,9 +188,17 @@ def learn_sb3(scores: Scores, seed: int, own: bool) -> None:
     envs = DummyVecEnv([lambda: Scored(scores.world.make(), scores)] * ROWS)
     envs.seed(seed)
     if own:
-        kind, policy = "MlpLstmPolicy", {"lstm_hidden_size": WIDTH, "net_arch": []}
+        kind, policy = (
+            "MlpLstmPolicy",
+            {
+                "lstm_hidden_size": WIDTH,
+                "net_arch": [],
+                "shared_lstm": True,
+                "enable_critic_lstm": False,
+            },
+        )
     else:
-        kind, policy = CorePolicy, {"core": LSTMConfig(dim=WIDTH, num_layers=1), "net_arch": [], "critic_core": True}
+        kind, policy = CorePolicy, {"core": LSTMConfig(dim=WIDTH, num_layers=1), "net_arch": []}
     settings = {
         "learning_rate": RATE,
         "gamma": DISCOUNT,

@@ -113,9 +113,13 @@ def to_bytes(state: Any) -> torch.Tensor:
 
     See :func:`from_bytes`.
     """
-    rows = batch_size(state)
-    parts = [leaf.detach().contiguous().flatten().view(torch.uint8) for leaf in leaves(state)]
-    return torch.cat([part.reshape(rows, len(part) // max(rows, 1)) for part in parts], 1)
+    return torch.cat(leaf_bytes(state), 1)
+
+
+def leaf_bytes(state: Any) -> list[torch.Tensor]:
+    """Return the bytes of the rows of every leaf, uint8 ``[b, n]`` each, in field order."""
+    rows = (leaf.detach() if leaf.ndim > 1 else leaf.detach()[:, None] for leaf in leaves(state))
+    return [leaf.flatten(1).contiguous().view(torch.uint8) for leaf in rows]
 
 
 def from_bytes(content: torch.Tensor, like: S) -> S:

@@ -95,15 +95,14 @@ class _Memory(nn.Module):
         super().__init__()
         self.packed = PackedCore(core)
         self.input_size = core.input_shape[0]
-        self.hidden_size = -(-self.packed.width // 8)  # of two halves, 4 bytes each
+        self.hidden_size = self.packed.width // 8  # of two halves, 4 bytes each
 
     def forward(
         self, features: Tensor, states: tuple[Tensor, Tensor], episode_starts: Tensor
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         rows = states[0].shape[1]
-        content = torch.cat([half[0] for half in states], 1).contiguous().view(torch.uint8)
+        content = torch.cat(states, 2)[0].view(torch.uint8)
         inputs, is_first = features.reshape(rows, -1, self.input_size), episode_starts.reshape(rows, -1) > 0.5
-        outputs, content = self.packed(inputs, content[:, : self.packed.width], is_first)
-        content = nn.functional.pad(content, (0, 8 * self.hidden_size - self.packed.width)).view(torch.float32)
-        first, second = (half[None] for half in content.chunk(2, 1))
+        outputs, content = self.packed(inputs, content, is_first)
+        first, second = content.view(torch.float32)[None].chunk(2, 2)
         return outputs.flatten(0, 1), (first, second)

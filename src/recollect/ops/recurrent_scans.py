@@ -8,16 +8,19 @@ can close completely.
 The input products of all steps are one product before the loop. A step of the loop is one product with U, packed
 once per call, and a few fused elementwise operations. The backward pass is written by hand: one product per step
 carries the gradient of h, then the gradients of weights and inputs are single products over all steps. A reset is
-a selection, computed only at steps where some row resets. No sequence is cut or padded.
+a selection, computed only at steps where some row resets. No sequence is padded. Where resets are few, the steps of an
+LSTM between two of them are one call of oneDNN (``fused_lstm``).
 """
 
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from recollect.ops import fused_lstm
 from recollect.ops.packed_linear import PackedLinear, multiply
 from recollect.ops.plain_gradients import plain_gradients
 from recollect.ops.torch_internals import can_detect_transforms, find_operator, is_traced
@@ -26,6 +29,9 @@ aten = torch.ops.aten
 _PRIVATE = ("aten::sigmoid_backward", "aten::tanh_backward")  # of (dy, y): dy * y * (1 - y) and dy * (1 - y * y)
 
 Tensors = list[Tensor]
+
+STEPS_PER_CALL = 8
+"""Mean steps from one reset to the next from which on a call of oneDNN for each piece is faster than a loop."""
 
 
 @cache
@@ -52,9 +58,30 @@ def lstm(
     """
     if is_traced() or not is_available():
         return plain_lstm(x, weights, memory, initial, first, stretch)
-    settings = _any_row(first), stretch, torch.is_grad_enabled()
+    resets = _any_row(first)
+    starts = [0, *(step for step in range(1, len(resets)) if resets[step])]
+    if not stretch and len(starts) <= 1 + len(resets) // STEPS_PER_CALL and fused_lstm.fits(x, weights, memory):
+        return _lstm_between_resets(x, weights, memory, initial, first, starts)
+    settings = resets, stretch, torch.is_grad_enabled()
     outputs, c = _LSTMScan.apply(x, *weights, *memory, *initial, first, *settings)
     return outputs, outputs[-1], c
+
+
+def _lstm_between_resets(
+    x: Tensor, weights: Tensors, memory: Tensors, initial: Tensors, first: Tensor, starts: list[int]
+) -> tuple[Tensor, ...]:
+    """Run an LSTM layer in one call from each of ``starts``, where rows may begin an episode, to the next."""
+    outputs = []
+    for start, end in pairwise((*starts, len(x))):
+        memory = [torch.where(first[start], *pair) for pair in zip(initial, memory, strict=True)]
+        never = torch.zeros_like(first[start:end])
+
+        def twin(x: Tensor, w: Tensor, u: Tensor, b: Tensor, e: Tensor, *memory: Tensor, never: Tensor = never) -> Any:
+            return plain_lstm(x, [w, u, b, e], [*memory], [*memory], never)
+
+        found, *memory = fused_lstm.fused_lstm(x[start:end], weights, memory, twin)
+        outputs.append(found)
+    return outputs[0] if len(outputs) == 1 else torch.cat(outputs), *memory
 
 
 def gru(
