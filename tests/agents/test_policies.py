@@ -192,6 +192,8 @@ def test_float32_from_bfloat16_and_gradient_of_the_learned_sigma():
         (spaces.Text(5), "no policy is defined over a Text"),
         (spaces.Box(0, 5, (2,), np.int64), "describe integer actions as MultiDiscrete"),
         (spaces.Box(0, 5, (0,)), "nothing to choose"),
+        (spaces.Discrete(2**40), "has 1,099,511,627,776 choices, .*give at most 16,777,216"),
+        (spaces.MultiDiscrete([2**40, 2]), "choices, .*give a number in a Box"),
     ],
 )
 def test_other_spaces_are_refused_with_a_remedy(space, message):

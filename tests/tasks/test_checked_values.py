@@ -1,5 +1,8 @@
 """What environments return is right, or taken without loss, or refused with row, part, value and space."""
 
+import re
+import warnings
+
 import gymnasium
 import numpy as np
 import pytest
@@ -15,6 +18,7 @@ from recollect.tasks.gymnasium.spaces import ActionWriter, ObservationReader
 
 IMAGE = spaces.Box(0, 255, (9, 9, 3), np.uint8)
 VECTOR = spaces.Box(-1, 1, (3,), np.float32)
+FREE = spaces.Box(-np.inf, np.inf, (2,), np.float32)
 NESTED = spaces.Dict({"arm": VECTOR, "eyes": spaces.Dict({"left": IMAGE})})
 
 
@@ -102,8 +106,14 @@ TAKEN = {
     "integers for floats": (VECTOR, np.array([1, 0, 1]), np.array([1, 0, 1], np.float32)),
     "a list": (VECTOR, [0, 0, 1], np.array([0, 0, 1], np.float32)),
     "a tensor": (VECTOR, torch.ones(3), np.ones(3, np.float32)),
+    "a tensor that records gradients": (VECTOR, torch.ones(3, requires_grad=True), np.ones(3, np.float32)),
+    "a tensor of bfloat16": (VECTOR, torch.ones(3, dtype=torch.bfloat16), np.ones(3, np.float32)),
     "double precision": (VECTOR, np.full(3, 0.1), np.full(3, 0.1, np.float32)),
-    "numbers that are not finite": (VECTOR, np.array([np.nan, np.inf, 0]), np.array([np.nan, np.inf, 0], np.float32)),
+    "numbers that are not finite": (
+        spaces.Box(-np.inf, np.inf, (3,)),
+        np.array([np.nan, np.inf, 0]),
+        np.array([np.nan, np.inf, 0], np.float32),
+    ),
     "a choice in an array": (spaces.Discrete(5), np.array([4]), 4),
     "a whole float as a choice": (spaces.Discrete(5), 4.0, 4),
     "a choice from its start": (spaces.Discrete(3, start=-1), -1, 0),
@@ -133,7 +143,9 @@ def test_whatever_is_taken_has_the_same_numbers(value):
         np.testing.assert_array_equal(found.astype(float), value.astype(float))
 
 
-@pytest.mark.parametrize("reward", [1, 1.0, np.float64(1), np.array([1.0]), np.array([[1]]), torch.tensor(1.0), True])
+@pytest.mark.parametrize(
+    "reward", [1, 1.0, np.float64(1), np.array([1.0]), np.array([[1]]), torch.tensor(1.0), True, [1.0]]
+)
 def test_rewards_are_one_number(reward):
     assert read_step((0, reward, np.bool_(False), np.array([1]), {}))[1:] == (1.0, False, True, None)
 
@@ -150,7 +162,8 @@ def test_rewards_are_one_number(reward):
         ((0, 1.0, None, False, {}), "terminated is None: return True or False"),
         ((0, 1.0, False, 2, {}), "truncated is 2: return True or False"),
         ((0, 1.0, False, {}), "step returned 4 values .*before version 0.26"),
-        (0, "step returned a int"),
+        ((0, 1.0, False, False, {}, 1), "step returned 6 values .*: return these five values"),
+        (0, "step returned a int.*: return these five values"),
     ],
 )
 def test_wrong_steps_are_refused(answer, message):
@@ -158,8 +171,46 @@ def test_wrong_steps_are_refused(answer, message):
         read_step(answer)
 
 
+def test_numbers_of_torch_that_numpy_cannot_read_are_taken():
+    reward = torch.tensor(1.0, requires_grad=True)
+    assert read_step([0, reward, torch.tensor(False), False, {}])[1:] == (1.0, False, False, None)
+    with pytest.raises(ValueError, match=r"reward is tensor.*return one number"):
+        read_step((0, torch.ones(2, requires_grad=True), False, False, {}))
+
+
+def test_floats_beyond_their_bounds_are_taken_with_one_warning():
+    reader = ObservationReader(source=spaces.Dict({"arm": spaces.Box(-1, np.inf, (2,)), "free": FREE}))
+    inside = {"arm": np.array([np.nan, 1e9], np.float32), "free": np.full(2, 1e9, np.float32)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        reader.read([inside])  # a number that is not known is beyond nothing
+    message = re.escape("arm is -1.5 in row 1 at [0], beyond its space Box(-1.0, inf, (2,), float32)")
+    with pytest.warns(RuntimeWarning, match=message):
+        found = reader.read([inside, {**inside, "arm": np.array([-1.5, 0.0], np.float32)}])
+    assert found["arm"][1].tolist() == [-1.5, 0.0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        reader.read([{**inside, "arm": np.array([-9.0, 0.0], np.float32)}])
+
+
+class OldReset(Returns):
+    def reset(self):
+        return super().reset()
+
+
+def test_keywords_that_an_old_reset_does_not_take_are_named_with_the_remedy():
+    reader, writer = ObservationReader(source=VECTOR), ActionWriter(target=Returns.action_space)
+    world = LocalRows(lambda: OldReset(VECTOR, None), "OldReset", 1, reader, writer)
+    with pytest.raises(
+        BrokenEnvironmentError, match=r"row 0 of OldReset failed in reset.*'seed': .*before version 0.26"
+    ):
+        world.reset(0)
+
+
 def test_resets_of_the_old_interface_are_refused():
-    assert read_reset((3, {"a": 1})) == (3, None)
+    assert read_reset((3, {"a": 1})) == read_reset([3, {}]) == (3, None)
+    with pytest.raises(ValueError, match=r"returned \(observation, None\): return a dict as info"):
+        read_reset((3, None))
     for answer in (np.zeros(3), (np.zeros(3), np.zeros(3)), {"a": 1}):
         with pytest.raises(ValueError, match=r"reset returned .*\(observation, info\).*before version 0.26"):
             read_reset(answer)

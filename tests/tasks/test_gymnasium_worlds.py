@@ -391,10 +391,12 @@ def test_an_observation_that_is_text_is_a_sentence():
                     {"a_b": spaces.Discrete(2), "a": spaces.Dict({"b": spaces.Discrete(2)})}
                 )
             },
-            "two of its parts have the same name",
+            "two of its parts have the same name when .* joined by '_': give one another key",
         ),
         ({"observation_space": spaces.Dict({"a": spaces.Text(3), "b": spaces.Text(3)})}, "several texts"),
         ({"action_space": spaces.MultiBinary(3)}, "ActionWrapper"),
+        ({"observation_space": (3,)}, r"observation_space=\(3,\): set it to a space of gymnasium.spaces"),
+        ({"action_space": "Discrete"}, "action_space='Discrete': set it to a space"),
         ({"action_space": spaces.Dict({"a": spaces.Discrete(3)})}, "ActionWrapper"),
     ],
 )

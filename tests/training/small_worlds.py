@@ -109,7 +109,7 @@ class CueConfig(WorldConfig):
     actions: str = "discrete"
     saveable: bool = True
     fault: str = ""
-    """'' or what happens after 20 steps: nan-reward, nan-observation, raise, hang."""
+    """'' or what happens after 20 steps: nan-reward, nan-observation, raise, hang; or always: large-reward."""
 
     @property
     def spec(self):
@@ -168,6 +168,8 @@ class Cue(TensorWorld[CueState]):
     def step(self, actions):
         step = super().step(actions)
         self.taken += 1
+        if self.config.fault == "large-reward":
+            return step._replace(reward=torch.full_like(step.reward, -1e30))
         if self.taken != 20 or not Cue.faults or not self.config.fault:
             return step
         if self.config.fault == "hang":

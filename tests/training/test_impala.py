@@ -317,6 +317,13 @@ def test_a_loss_that_is_not_finite_leaves_the_step_before(tmp_path, monkeypatch,
     assert same(weights(whole.agent), weights(resumed.agent))
 
 
+def test_a_loss_that_large_rewards_spoil_names_them():
+    made = trainer(CueConfig(fault="large-reward"))
+    with pytest.raises(NonFiniteError, match=r"largest reward of its rollout is 1e\+30") as caught:
+        run(made, 20)
+    assert caught.value.advice() == "Scale each reward of the world to numbers near 1, then start again"
+
+
 def test_an_actor_that_raises_is_named_in_the_learner():
     made = trainer(CueConfig(fault="raise"), schedule=OVERLAPPING)
     with pytest.raises(WorldError, match=r"actor [01]: OSError: row 3 fell over"):

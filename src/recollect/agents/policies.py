@@ -36,6 +36,7 @@ from torch import Generator, Tensor, nn
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _NEVER = -1e30  # logit of an impossible choice; finite, so that 0 * log 0 is 0
+MOST_CHOICES = 1 << 24  # of a space
 ACTION_MASK = "action_mask"  # key of the part of an observation that has 1 for every allowed Discrete action
 _FIRST_LOG_STD = -0.5  # sigma 0.6: nine of ten initial actions lie within bounds of -1 and 1
 
@@ -90,6 +91,7 @@ def policy_for(space: spaces.Space[Any]) -> Policy:
     Raises:
         ValueError: no policy is defined over this space; the message has a remedy.
     """
+    _require_few_choices(space)
     if isinstance(space, spaces.Discrete):
         return CategoricalPolicy(int(space.n), start=int(space.start))
     if isinstance(space, spaces.MultiDiscrete):
@@ -110,6 +112,19 @@ def policy_for(space: spaces.Space[Any]) -> Policy:
     else:
         remedy = "use Discrete, MultiDiscrete, MultiBinary or Box"
     raise ValueError(f"action space {space}: no policy is defined over a {type(space).__name__}; {remedy}")
+
+
+def _require_few_choices(space: spaces.Space[Any]) -> None:
+    number = 0
+    if isinstance(space, spaces.Discrete):
+        number = int(space.n)
+    elif isinstance(space, spaces.MultiDiscrete):
+        number = max(sum(map(int, space.nvec.flat)), space.nvec.size * int(space.nvec.max()))
+    if number > MOST_CHOICES:
+        raise ValueError(
+            f"{space} has {number:,} choices, and each has a weight of its own: give at most {MOST_CHOICES:,}, split "
+            "them into several choices, or give a number in a Box"
+        )
 
 
 def has_action_mask(observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> bool:

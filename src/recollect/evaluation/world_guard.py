@@ -67,7 +67,7 @@ class GuardedWorld(World):
     """A world whose steps are checked and whose errors carry its name; ``world`` is the world itself."""
 
     def __init__(self, config: WorldConfig, batch_size: int, *, seed: int, device: torch.device) -> None:
-        self.name = type(config).__name__.removesuffix("Config")
+        self.name = config.title
         self.world = build_world(config, batch_size, self.name, seed=seed, device=device)
         with world_errors(self.name, "its constructor"):
             self.spec = self.world.spec

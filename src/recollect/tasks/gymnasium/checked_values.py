@@ -1,16 +1,18 @@
 """Checked conversion of what environments return: no value is cast, wrapped or cut off silently.
 
 A value is right, or is taken without loss (whole floats for integers, an array of one number for a number), or is
-refused with its row, its part, what was returned and what the space declares.
+refused with its row, its part, what was returned and what the space declares. Floats beyond the bounds of a Box are
+taken with a warning, because environments often declare bounds that they do not keep.
 """
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from recollect.lazy import LazyModule, np
+from recollect.lazy import LazyModule, np, torch
 
 if TYPE_CHECKING:
     import gymnasium
@@ -75,6 +77,9 @@ class PartReader:
             self.limits = 0, 1
         elif isinstance(space, spaces.Box) and not self.is_float:
             self.limits = space.low, space.high
+        self.bounds: tuple[np.ndarray, np.ndarray] | None = None  # of floats, until one is beyond them
+        if self.is_float and isinstance(space, spaces.Box) and np.isfinite([space.low, space.high]).any():
+            self.bounds = space.low, space.high
         is_number = isinstance(space, (spaces.Discrete, spaces.MultiDiscrete))
         self.dtype = np.dtype(np.int64 if is_number else space.dtype)
         self.takes_all = self._takes_every_value()
@@ -96,7 +101,7 @@ class PartReader:
         """Return numbers ``[b, *shape]`` of any kind, as a new array."""
         try:
             array = None if any(isinstance(value, np.ma.MaskedArray) for value in values) else np.array(values)
-        except ValueError:  # rows of different shapes
+        except (ValueError, RuntimeError, TypeError):  # rows of different shapes, or tensors NumPy cannot read
             array = None
         if array is not None and array.dtype.kind in "fiub" and array.shape[1:] == self.shape:
             return array
@@ -113,12 +118,28 @@ class PartReader:
         return np.stack(rows)
 
     def _to_floats(self, array: np.ndarray) -> np.ndarray:
+        if self.bounds is not None:
+            self._warn_beyond(array, *self.bounds)
         if array.dtype == np.float32:
             return array
         with np.errstate(over="ignore"):
             narrow = array.astype(np.float32)
         self._require(np.isfinite(narrow) | ~np.isfinite(array), array, "which float32 cannot hold: scale it")
         return narrow
+
+    def _warn_beyond(self, array: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
+        """Warn once of floats beyond the bounds, which are taken as they are."""
+        beyond = (array < low) | (array > high)  # false where a number is NaN, which is reported elsewhere
+        if not beyond.any():
+            return
+        self.bounds = None
+        place = tuple(int(axis[0]) for axis in np.nonzero(beyond))
+        warnings.warn(
+            f"{self.part} is {array[place]!s} in row {place[0]}{self._describe_place(place)}, beyond its space "
+            f"{self.space}: it is taken as it is; declare the range that the environment returns",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
     def _to_integers(self, array: np.ndarray) -> np.ndarray:
         if array.dtype.kind == "f":
@@ -137,8 +158,10 @@ class PartReader:
         if right.all():
             return
         place = tuple(int(axis[0]) for axis in np.nonzero(~right))
-        where = f" at {list(place[1:])}" if self.shape else ""
-        raise self._error(place[0], f"is {array[place]!s}{where}", remedy)
+        raise self._error(place[0], f"is {array[place]!s}{self._describe_place(place)}", remedy)
+
+    def _describe_place(self, place: tuple[int, ...]) -> str:
+        return f" at {list(place[1:])}" if self.shape else ""
 
     def _error(self, row: int, shown: str, remedy: str) -> ObservationError:
         return ObservationError(row, f"{self.part} {shown}, and its space is {self.space}; {remedy}")
@@ -181,8 +204,11 @@ def read_reset(answer: Any) -> tuple[Any, MemoryNeed | None]:
     Raises:
         ValueError: it is not a pair of an observation and a dict.
     """
-    if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], Mapping):
-        return answer[0], read_need(answer[1])
+    if isinstance(answer, (tuple, list)) and len(answer) == 2:
+        if isinstance(answer[1], Mapping):
+            return answer[0], read_need(answer[1])
+        if answer[1] is None:
+            raise ValueError("reset returned (observation, None): return a dict as info, {} if there is nothing to say")
     raise ValueError(f"reset returned {_describe(answer)} instead of (observation, info): {OLD_INTERFACE}")
 
 
@@ -192,9 +218,11 @@ def read_step(answer: Any) -> tuple[Any, float, bool, bool, MemoryNeed | None]:
     Raises:
         ValueError: there are not five values, the reward is no number, or a flag is neither true nor false.
     """
-    if not isinstance(answer, tuple) or len(answer) != 5:
+    if not isinstance(answer, (tuple, list)) or len(answer) != 5:
         wanted = "(observation, reward, terminated, truncated, info)"
-        raise ValueError(f"step returned {_describe(answer)} instead of {wanted}: {OLD_INTERFACE}")
+        is_old = isinstance(answer, (tuple, list)) and len(answer) == 4
+        remedy = OLD_INTERFACE if is_old else "return these five values"
+        raise ValueError(f"step returned {_describe(answer)} instead of {wanted}: {remedy}")
     observation, reward, terminated, truncated, info = answer
     flags = _flag("terminated", terminated), _flag("truncated", truncated)
     return observation, _number("reward", reward), *flags, read_need(info)
@@ -239,11 +267,15 @@ def _number(name: str, value: Any) -> float:
 
 
 def _as_array(value: Any) -> np.ndarray:
-    """Return an array of a value; of one object where its parts have different lengths."""
+    """Return an array of a value; of one object where its parts have different lengths, or are no numbers."""
     try:
         return np.asarray(value)
-    except ValueError:
-        return np.asarray(None)
+    except (ValueError, RuntimeError, TypeError):
+        if not isinstance(value, torch.Tensor):
+            return np.asarray(None)
+    # NumPy reads no tensor that records gradients, is on another device, or is of bfloat16.
+    tensor = value.detach().cpu()
+    return (tensor.float() if tensor.is_floating_point() else tensor).numpy()
 
 
 def _flag(name: str, value: Any) -> bool:
@@ -256,4 +288,4 @@ def _flag(name: str, value: Any) -> bool:
 
 
 def _describe(answer: Any) -> str:
-    return f"{len(answer)} values" if isinstance(answer, tuple) else f"a {type(answer).__name__}"
+    return f"{len(answer)} values" if isinstance(answer, (tuple, list)) else f"a {type(answer).__name__}"

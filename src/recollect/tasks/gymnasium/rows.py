@@ -9,12 +9,19 @@ from __future__ import annotations
 import contextlib
 import copy
 import multiprocessing
+import re
 import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from recollect.lazy import gymnasium, np
-from recollect.tasks.gymnasium.checked_values import MemoryNeed, ObservationError, read_reset, read_step
+from recollect.tasks.gymnasium.checked_values import (
+    OLD_INTERFACE,
+    MemoryNeed,
+    ObservationError,
+    read_reset,
+    read_step,
+)
 from recollect.tasks.gymnasium.silence import Silence
 from recollect.tasks.gymnasium.spaces import ActionWriter, Arrays, ObservationReader
 
@@ -59,6 +66,9 @@ class Rows(Protocol):
 
 class BrokenEnvironmentError(RuntimeError):
     """An environment raised an error, or did not answer."""
+
+
+OLD_RESET = re.compile(r"\breset\(\) got an unexpected keyword argument '(seed|options)'")
 
 
 Make: TypeAlias = "Callable[[], gymnasium.Env[Any, Any]]"
@@ -375,7 +385,12 @@ def _read_observations(reader: ObservationReader, observations: Any, name: Any, 
 
 
 def _reset_environment(environment: gymnasium.Env[Any, Any], seed: int | None = None) -> Any:
-    return read_reset(environment.reset(seed=seed))
+    try:
+        return read_reset(environment.reset(seed=seed))
+    except TypeError as error:
+        if OLD_RESET.search(str(error)):
+            raise TypeError(f"{error}: {OLD_INTERFACE}") from error
+        raise
 
 
 def _step_environment(

@@ -93,7 +93,10 @@ class ObservationReader:
         if isinstance(space, (spaces.Dict, spaces.Tuple)):
             leaves = {"_".join(map(str, path)): part for path, part in _leaves(space)}
             if len(leaves) < sum(1 for _ in _leaves(space)):
-                raise ValueError(f"{name} is {space}: two of its parts have the same name when their keys are joined")
+                raise ValueError(
+                    f"{name} is {space}: two of its parts have the same name when their keys are joined by "
+                    "'_': give one another key"
+                )
             parts = {key: self._space(part, key) for key, part in leaves.items()}
             texts = [key for key, part in leaves.items() if is_text(part)]
             if len(texts) > 1 or ("language" in parts and texts not in ([], ["language"])):

@@ -201,8 +201,11 @@ class GymnasiumConfig(WorldConfig):
             seen, done = environment.single_observation_space, environment.single_action_space
         else:
             seen, done = environment.observation_space, environment.action_space
+        for name, space in (("observation_space", seen), ("action_space", done)):
+            if not isinstance(space, gymnasium.Space):
+                raise ValueError(f"id={self.id!r} has {name}={space!r:.80}: set it to a space of gymnasium.spaces")
         names = action_names(environment, done)
-        draws = "rgb_array" in (environment.metadata or {}).get("render_modes", ())
+        draws = "rgb_array" in ((environment.metadata or {}).get("render_modes") or ())
         environment.close()
         if entry.id.startswith("ALE/") and not names:
             names = _atari_names(entry, self.options, done)

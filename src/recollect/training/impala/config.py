@@ -297,7 +297,7 @@ class ImpalaConfig(ActingConfig):
         """Build the agent with new weights, on the CPU."""
         from recollect.evaluation.world_guard import world_errors
 
-        with world_errors(type(self.world).__name__.removesuffix("Config"), "its spec"):
+        with world_errors(self.world.title, "its spec"):
             spec = self.world.spec
         return self.agent.build(
             self.core,
