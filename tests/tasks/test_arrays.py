@@ -115,6 +115,7 @@ def test_the_next_input_is_asked_where_there_is_one(tmp_path, tokens):
     assert torch.equal(batch.targets[batch.score_mask], following[batch.score_mask])
 
 
+@pytest.mark.filterwarnings("ignore:.*no row of the part train has the class")
 def test_parts_are_disjoint_and_the_same_every_time(tmp_path):
     inputs = np.repeat(np.arange(50)[:, None], 4, 1)
     path = npz(tmp_path, inputs=inputs, targets=inputs)
@@ -130,6 +131,7 @@ def test_parts_are_disjoint_and_the_same_every_time(tmp_path):
     assert sizes == [3, 3, 1]
 
 
+@pytest.mark.filterwarnings("ignore:.*no row of the part train has the class")
 def test_a_split_of_the_file_wins(tmp_path):
     split = np.array(["train", "test", "validation", "train"])
     task = Arrays(path=npz(tmp_path, inputs=np.arange(8).reshape(4, 2), targets=np.arange(4), split=split))
@@ -193,6 +195,14 @@ def test_a_column_that_is_not_there_is_named(tmp_path, field):
         (["sequence", "x", "target"], [5, 1, ""], "line 14: column 'target' is empty"),
         (["sequence", "x", "target"], ["", 1, 0], "line 14: column 'sequence' is empty"),
         (["sequence", "x", "target"], [5, "n/a", 0], "line 14: column 'x' holds 'n/a'"),
+        (["sequence", "x", "target"], [5, "1_0", 0], "line 14: column 'x' holds '1_0'"),
+        (["", "x", "target"], [5, 1, 0], "line 1: column 1 has no name: .*index=False"),
+        (
+            ["row", "x", "Target"],
+            [5, 1, 0],
+            "has a column 'Target', and no 'target': rename it, or set target='Target'",
+        ),
+        (["row", "x", " target"], [5, 1, 0], "has a column ' target', and no 'target'"),
         (["sequence", "x", "target"], [5, 1, 0, 7], "line 14: it has more cells than there are names"),
         (["x", "x", "target"], [5, 1, 0], "line 1: two columns are called 'x'"),
         (["row", "x", "target"], [5, "inf", 0], "inputs of row 12 at step 1 are not finite"),
@@ -211,6 +221,8 @@ def test_a_cell_that_does_not_fit_is_named_with_its_line(tmp_path, names, line, 
         (["-1", "0"], ("-1", "0")),
         (["9223372036854775808", "1"], ("1", "9223372036854775808")),
         (["1", "one"], ("1", "one")),
+        (["9" * 5000, "1"], ("1", "9" * 5000)),  # more digits than Python converts
+        (["1_0", "10"], ("10", "1_0")),
         (["0.5", "1"], ()),  # values
         (["1.0", "2.0"], ()),
     ],
@@ -226,8 +238,28 @@ def test_answers_that_say_nothing_or_may_be_two_things_are_refused(tmp_path):
 
     with pytest.raises(ValueError, match="every answer is 'a': there is nothing to learn"):
         _ = make("a").spec
+    with pytest.raises(ValueError, match=r"every answer is 2\.5: there is nothing to learn"):
+        _ = make("2.5").spec
     with pytest.raises(ValueError, match=r"written in two ways, '1' and '1\.0'"):
         _ = make("1", "1.0").spec
+
+
+@pytest.mark.parametrize("cell", ["9007199254740993", str(2**70 + 1)])
+def test_whole_numbers_that_floats_round_are_named(tmp_path, cell):
+    path = table(tmp_path, ["x", "y", "target"], [[2**53, row, row % 2] for row in range(12)])
+    assert Arrays(path=path).spec.input_dim == 1  # held exactly
+    path = table(tmp_path, ["x", "y", "target"], [[cell if row == 3 else row, row, row % 2] for row in range(12)])
+    with pytest.warns(RuntimeWarning, match=f"line 5: column 'x' holds {cell}, which becomes {float(cell):.0f}"):
+        _ = Arrays(path=path).spec
+
+
+def test_a_class_that_is_not_learned_is_named(tmp_path):
+    lines = [[row, "abc"[max(row - 9, 0)], "test" if row > 10 else "train"] for row in range(12)]
+    task = Arrays(path=table(tmp_path, ["x", "target", "split"], lines))
+    with pytest.warns(
+        RuntimeWarning, match="no row of the part train has the class 'c', so that no model can learn it"
+    ):
+        assert task.class_names == ("a", "b", "c")
 
 
 @pytest.mark.parametrize("separator", [";", "\t", "|"])
@@ -268,6 +300,7 @@ def test_a_csv_that_cannot_be_read_is_named(tmp_path, content, said):
 LISTS = {"inputs": [[1, 2, 3], [4, 5], [6], [0, 1]], "target": [0, 1, 0, 1]}
 
 
+@pytest.mark.filterwarnings("ignore:.*no row of the part train has the class")
 def test_parquet_with_lists(parquet, monkeypatch):
     path = parquet(LISTS)
     spec = Arrays(path=path).spec
@@ -344,6 +377,7 @@ class HuggingFace:
         return LISTS[name]
 
 
+@pytest.mark.filterwarnings("ignore:.*no row of the part train has the class")
 def test_hugging_face_data_sets(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)  # as if it were not installed
     with pytest.raises(ValueError, match="needs the package datasets"):
@@ -376,6 +410,12 @@ def test_targets_that_nobody_asks_for_may_be_anything(tmp_path):
 @pytest.mark.parametrize(
     ("arrays", "fields", "said"),
     [
+        ({**STILL, "target": np.zeros(4)}, {}, "has an array 'target', and no 'targets': rename it, or take it out"),
+        (
+            {"inputs": np.zeros((4, 2, 0)), "targets": np.zeros(4, int)},
+            {},
+            r"inputs=\[4, 2, 0\]: give rows of at least",
+        ),
         ({"x": np.zeros((3, 2))}, {}, r"needs an array inputs .* it has x \[3, 2\]"),
         ({"inputs": np.zeros((4, 2)), "lengths": np.full(4, 1.5)}, {}, "lengths must be 4 whole numbers from 1 to 2"),
         ({"inputs": np.zeros((4, 2)), "targets": np.zeros(3)}, {}, r"targets has shape \[3\]; it must be \[4\] or"),

@@ -319,7 +319,7 @@ def test_a_loss_that_is_not_finite_leaves_the_step_before(tmp_path, monkeypatch,
 
 def test_a_loss_that_large_rewards_spoil_names_them():
     made = trainer(CueConfig(fault="large-reward"))
-    with pytest.raises(NonFiniteError, match=r"largest reward of its rollout is 1e\+30") as caught:
+    with pytest.raises(NonFiniteError, match=r"largest reward of the rollout is 1e\+30") as caught:
         run(made, 20)
     assert caught.value.advice() == "Scale each reward of the world to numbers near 1, then start again"
 

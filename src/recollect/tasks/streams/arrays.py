@@ -21,6 +21,7 @@ File formats: tables.py.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -186,16 +187,13 @@ def _load(task: Arrays, changed: float) -> Data:
             scale = _scale(answers, asked & in_train) if task.standardize else None
         else:
             answers, names = _to_classes(answers, asked)
-            if len(names) == 1:
-                raise ValueError(
-                    f"{task.path}: every answer is {names[0]!r}: there is nothing to learn; give two or more"
-                )
     common = {"inputs": torch.from_numpy(inputs), "asked": torch.from_numpy(asked), "parts": parts}
     common |= {"lengths": torch.from_numpy(rows.lengths.astype(np.int64)), "vocabulary": vocabulary}
     common |= {"input_scale": input_scale, "target_scale": scale, "input_names": rows.input_names}
     common |= {"output_names": rows.input_names if goal == "next-step" else rows.target_names}
     common |= {"row_names": rows.row_names}
     if are_numbers:
+        _require_variety(task, answers[asked])
         values = np.where(asked[..., None], answers, 0.0 if scale is None else scale.mean)
         values = values.astype(np.float32 if scale is None else np.float64)
         variance = float(values[asked & in_train].var(0, dtype=np.float64).mean())
@@ -204,6 +202,15 @@ def _load(task: Arrays, changed: float) -> Data:
     outputs = len(names) or int(vocabulary or 0)
     targets = np.where(asked, answers, 0)
     counts = np.bincount(targets[asked & in_train], minlength=outputs)
+    _require_variety(task, np.asarray(names)[targets[asked]] if names else targets[asked])
+    unseen = [name for name, number in zip(names, counts, strict=False) if not number]
+    if unseen:
+        warnings.warn(
+            f"{task.path}: no row of the part train has the class {', '.join(map(repr, unseen[:8]))}, so that no model "
+            "can learn it: change split_seed, or the column split",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     weights = counts.sum() / (np.maximum(counts, 1) * max(np.count_nonzero(counts), 1))
     common |= {"chance": float(counts.max() / counts.sum()), "class_weights": tuple(weights.tolist())}
     return Data(**common, targets=torch.from_numpy(targets), outputs=outputs, class_names=names)
@@ -283,6 +290,13 @@ def _scale(values: np.ndarray, counted: np.ndarray) -> Scale:
         mean, std = values[counted].mean(0), values[counted].std(0)
         std = np.where(std > 0, std, 1.0)
     return Scale(tuple(mean.tolist()), tuple(std.tolist()))
+
+
+def _require_variety(task: Arrays, answers: np.ndarray) -> None:
+    """Raise ``ValueError`` where all answers ``[n, ...]`` are the same."""
+    if len(answers) and (answers == answers[0]).all():
+        same = ", ".join(map(repr, np.atleast_1d(answers[0]).tolist()))
+        raise ValueError(f"{task.path}: every answer is {same}: there is nothing to learn; give two or more")
 
 
 def _spread_targets(rows: Rows, is_step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

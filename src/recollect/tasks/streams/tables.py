@@ -10,13 +10,16 @@ An npz file holds the arrays. A table is read in one of three ways:
 from __future__ import annotations
 
 import csv
+import difflib
 import importlib
 import re
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, TextIO
 
+from recollect.config import require
 from recollect.files import read_arrays
 from recollect.lazy import np
 
@@ -24,6 +27,7 @@ SEQUENCE, TARGET = "sequence", "target"  # default names of columns
 SEPARATORS = ",;\t|"  # of CSV files; the first where a file has none
 
 
+MOST_EXACT = 2**53  # whole numbers up to this are floats without loss
 PLAIN_INTEGER = re.compile(r"0|-?[1-9]\d*")
 PADDED = re.compile(r"\s|\+|-?0\d")
 
@@ -75,6 +79,12 @@ def read_rows(path: str, *, sequence: str, inputs: Sequence[str], target: str) -
     table = _read_table(path)
     columns = table.columns
     for field, name, default in (("sequence", sequence, SEQUENCE), ("target", target, TARGET)):
+        near = _similar_name(name, columns)
+        if near is not None and near not in inputs:
+            raise ValueError(
+                f"{path} has a column {near!r}, and no {name!r}: rename it, or set {field}={near!r}; if it is an "
+                "input, list the inputs"
+            )
         if name != default and name not in columns:
             raise ValueError(f"{field}={name!r}: {path} has no such column: it has {', '.join(columns)}")
     names = list(inputs) or [name for name in columns if name not in (sequence, target, "split")]
@@ -93,6 +103,15 @@ def read_rows(path: str, *, sequence: str, inputs: Sequence[str], target: str) -
     )
 
 
+def _similar_name(name: str, given: Iterable[str]) -> str | None:
+    """Return a name that is nearly the wanted one, such as ``Targets`` for ``target``, unless this is given too."""
+    plain = {str(one).strip().lower(): one for one in given}
+    if name in plain.values():
+        return None
+    near = difflib.get_close_matches(name.lower(), plain, n=1, cutoff=0.85)
+    return plain[near[0]] if near else None
+
+
 def _from_table(table: Table, names: Sequence[str], sequence: str, target: str) -> Rows:
     columns = table.columns
     if any(_is_list(cell) for cell in columns[names[0]]):
@@ -108,10 +127,17 @@ def _from_npz(path: str) -> Rows:
     if "inputs" not in arrays or arrays["inputs"].ndim not in (2, 3):
         shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in arrays.items())
         raise ValueError(f"{path} needs an array inputs [rows, steps] or [rows, steps, width]; it has {shapes}")
+    for name in ("targets", "lengths", "split", "asked"):
+        near = _similar_name(name, arrays)
+        if near is not None:
+            raise ValueError(f"{path} has an array {near!r}, and no {name!r}: rename it, or take it out")
     inputs = arrays["inputs"]
+    require(0 not in inputs.shape[1:], "inputs", list(inputs.shape), "give rows of at least one step and one number")
     if inputs.dtype.kind not in "iufb":
         raise ValueError(f"{path}: inputs are {inputs.dtype}: give numbers, such as a number for each word")
     count, steps = inputs.shape[:2]
+    if inputs.dtype.kind in "iu":
+        _warn_of_rounding(inputs, inputs, lambda row: f"{path}: inputs of row {row}")
     lengths = arrays.get("lengths", np.full(count, steps))
     whole = lengths.dtype.kind in "iuf" and bool((lengths == np.floor(lengths)).all())
     if lengths.shape != (count,) or not whole or not ((lengths >= 1) & (lengths <= steps)).all():
@@ -156,6 +182,12 @@ def _read_csv(path: str) -> Table:
         with open(path, newline="", encoding="utf-8-sig") as opened:  # spreadsheets write a byte order mark
             reader = csv.DictReader(opened, delimiter=_find_separator(opened), strict=True)
             names = list(reader.fieldnames or ())
+            if not all(name.strip() for name in names):
+                place = [name.strip() for name in names].index("") + 1
+                raise ValueError(
+                    f"{path}, line 1: column {place} has no name: give it one, or take it out (pandas writes such a "
+                    "column of row numbers unless index=False)"
+                )
             twice = [name for name in names if names.count(name) > 1]
             if twice:
                 raise ValueError(f"{path}, line 1: two columns are called {twice[0]!r}: give each its own name")
@@ -305,6 +337,7 @@ def _numbers(table: Table, name: str) -> np.ndarray:
     cells = table.columns[name]
     array = _parse(cells)
     if array.dtype.kind in "iufb" and array.ndim == 1:
+        _warn_of_rounding(array, cells, lambda row: f"{table.where(row)}: column {name!r}")
         return array
     row = next((row for row, cell in enumerate(cells) if not _is_number(cell)), 0)
     remedy = (
@@ -313,11 +346,27 @@ def _numbers(table: Table, name: str) -> np.ndarray:
     if _is_empty(cells[row]):
         remedy = "fill the cell, and if it matters say where it was empty in another column, of 0 and 1"
     if re.fullmatch(r"\s*[-+]?\d*,\d+\s*", str(cells[row])):
-        remedy = "write numbers with a decimal point"
+        remedy = "write numbers with a decimal point, and without other separators"
     raise ValueError(f"{table.where(row)}: column {name!r} holds {cells[row]!r}: {remedy}")
 
 
+def _warn_of_rounding(array: np.ndarray, cells: Any, describe: Callable[[int], str]) -> None:
+    """Warn where a whole number among inputs is too large for a float to hold exactly."""
+    for index in np.argwhere((array > MOST_EXACT) | (array < -MOST_EXACT)):
+        cell = str(cells[index[0]]) if array.ndim == 1 else str(array[tuple(index)])
+        if PLAIN_INTEGER.fullmatch(cell) and len(cell) < 400 and int(float(cell)) != int(cell):
+            warnings.warn(
+                f"{describe(int(index[0]))} holds {cell}, which becomes {float(cell):.0f} as an input: subtract a "
+                "constant, or split it into columns of smaller numbers, if the last digits matter",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return
+
+
 def _is_number(cell: Any) -> bool:
+    if isinstance(cell, str) and "_" in cell:  # Python reads 1_2 as 12
+        return False
     try:
         float(cell)
     except (TypeError, ValueError):
@@ -328,8 +377,9 @@ def _is_number(cell: Any) -> bool:
 def _parse(cells: Any) -> np.ndarray:
     """Turn cells, which may be text, into integers where all are, else floats, else text."""
     array = np.asarray(cells)
+    is_text = array.dtype.kind in "US" and not any("_" in cell for cell in cells)  # Python reads 1_2 as 12
     for kind in (np.int64, np.float64):
-        if array.dtype.kind in "US":
+        if is_text and array.dtype.kind in "US":
             try:
                 return array.astype(kind)
             except (ValueError, OverflowError):
@@ -354,15 +404,15 @@ def _kind_of_answers(table: Table, texts: list[str]) -> type:
     Raises:
         ValueError: whole numbers are written in several ways, so that they may be names or values.
     """
-    if all(PLAIN_INTEGER.fullmatch(text) and abs(int(text)) < 2**63 for text in texts):
+    if all(PLAIN_INTEGER.fullmatch(text) and len(text) < 20 and abs(int(text)) < 2**63 for text in texts):
         return np.int64
     if not all(map(_is_number, texts)) or any(PADDED.match(text) for text in texts):
         return np.str_  # leading zeros distinguish names
-    if not all(float(text).is_integer() for text in texts):
-        return np.float64
     plain = [text for text in texts if PLAIN_INTEGER.fullmatch(text)]
     if len(plain) == len(texts):  # too large for an integer of 64 bits
         return np.str_
+    if not all(float(text).is_integer() for text in texts):
+        return np.float64
     if plain:
         other = next(text for text in texts if text not in plain)
         raise ValueError(

@@ -31,6 +31,7 @@ from recollect.tasks.worlds.answers import Answers
 from recollect.tasks.worlds.contract import Observation, Step, World
 from recollect.training.imitation.teachers import Teacher
 from recollect.training.impala.ground_truth import GroundTruthRecorder
+from recollect.training.impala.large_numbers import name_large_numbers
 from recollect.training.trainer import below, load_state, state_tensors
 
 R = TypeVar("R")
@@ -82,6 +83,12 @@ class Rollout(NamedTuple):
     def policies(self) -> Tensor:
         """Parameters of the actor's policy at rows 0 .. T - 1, ``[b, T, p]``."""
         return self.policy[:, 1:]
+
+    @property
+    def numbers_read(self) -> dict[str, Tensor]:
+        """Rewards and observations of floats, by name."""
+        leaves = {f"observation{name}": leaf for name, leaf in observation_leaves(self.observation)}
+        return {"reward": self.reward} | {name: leaf for name, leaf in leaves.items() if leaf.is_floating_point()}
 
     @property
     def valid(self) -> Tensor:
@@ -397,7 +404,8 @@ class Collector:
         steps, count, total, score, actions, *finite = numbers
         if not all(finite):
             self._check_seen()
-            self._check(lambda: iter([("policy", rollout.policies)]))
+            with name_large_numbers(rollout.numbers_read):
+                self._check(lambda: iter([("policy", rollout.policies)]))
         own = torch.where(ended & ~taught, scores, torch.nan)
         episodes = Episodes(int(steps), int(count), total, score, int(actions), own)
         return episodes, EpisodeCounts(*(part[:, -1].clone() for part in (returned, length, taught)))

@@ -27,7 +27,6 @@ from recollect.agents.actor_critic import ActorCritic
 from recollect.config import require
 from recollect.evaluation.agents import METRICS
 from recollect.learners import present
-from recollect.runs.errors import NonFiniteError
 from recollect.state import detach
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training.config import evaluation_seed
@@ -39,10 +38,11 @@ from recollect.training.impala.actor_setup import ActorSetup, SavedActor
 from recollect.training.impala.actors import Actors, AsyncActors, SyncActors
 from recollect.training.impala.config import ImpalaConfig
 from recollect.training.impala.ground_truth import rebase_to_unroll_start, subsample
+from recollect.training.impala.large_numbers import name_large_numbers
 from recollect.training.impala.loss import REPORTED, impala_loss
 from recollect.training.impala.placement import Delivery, ThreadPlacement, Weights
 from recollect.training.impala.ray_placement import RayPlacement
-from recollect.training.impala.rollouts import MEANS, Rollout, observation_leaves
+from recollect.training.impala.rollouts import MEANS, Rollout
 from recollect.training.impala.supervision import TrainingAids
 from recollect.training.optimizers import Undo, begin_step, load_optimizer, optimizer_tensors, take_step
 from recollect.training.trainer import Trainer, below
@@ -250,12 +250,11 @@ class ImpalaTrainer(Trainer):
             self._update_statistics(rollout)
             if aids.weight:
                 rollout = rollout._replace(truth=subsample(rollout.truth, loss.supervision.share, self.generator))
-            numbers = self._optimize(rollout, aids)
-        except BaseException as error:
+            with name_large_numbers(rollout.numbers_read):
+                numbers = self._optimize(rollout, aids)
+        except BaseException:
             if undo is not None:
                 undo()
-            if isinstance(error, NonFiniteError):
-                raise _name_large_numbers(error, rollout) from error
             raise
         means = np.mean([list(values.values()) for values in numbers], 0).tolist()
         return dict(zip(numbers[0], means, strict=True))
@@ -363,24 +362,6 @@ class ImpalaTrainer(Trainer):
         actor = delivery.ticket.actor
         self.behind[actor] = 0 if delivery.saved is not None else self.behind[actor] + 1
         self.saved[actor] = delivery.saved or self.saved[actor]
-
-
-LARGE = 1e6
-"""Rewards and observations beyond this are named when a loss is not finite."""
-
-
-def _name_large_numbers(error: NonFiniteError, rollout: Rollout) -> NonFiniteError:
-    """Return an error that names a large reward or observation of the rollout; the same one if there is none."""
-    parts = [("reward", rollout.reward)]
-    parts += [(f"observation{name}", leaf) for name, leaf in observation_leaves(rollout.observation)]
-    largest = {name: float(part.abs().max()) for name, part in parts if part.is_floating_point() and part.numel()}
-    name, value = max(largest.items(), key=lambda item: item[1])
-    if not value > LARGE:
-        return error
-    return NonFiniteError(
-        f"{error} (the largest {name} of its rollout is {value:g}, without its sign)",
-        f"scale each {name.partition('.')[0]} of the world to numbers near 1, then start again",
-    )
 
 
 def _learner(rank: int) -> str:
