@@ -5,7 +5,6 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-comma := ,
 export OMP_NUM_THREADS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
 # Tests start hundreds of processes: without cached bytecode each of them compiles the library again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -38,18 +37,21 @@ unit: .venv/installed-dev
 unit-all: .venv/installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q
 
-# Each engine's adapter, in environments of their own, because the pins of RLlib and TorchRL exclude each other.
-ENGINES := .venv-engines .venv-rllib
+# Each engine's adapter, in environments of their own: the pins of RLlib and TorchRL exclude each other, and the third has
+# the oldest versions that pyproject.toml allows. About 15 minutes on two cores, installation included.
+ENGINES := .venv-engines .venv-rllib .venv-oldest
 ENGINE_TESTS := tests/adapters tests/serving/test_ray_serve.py tests/training/test_ray_actors.py
 test-engines: $(ENGINES:%=%/installed)
 	for folder in $(ENGINES); do OMP_NUM_THREADS=1 $$folder/bin/python -m pytest -n 0 -q -m long $(ENGINE_TESTS) || exit 1; done
 
+.venv-engines/installed: PACKAGES := ".[torchrl,sb3]"
+.venv-rllib/installed: PACKAGES := ".[rllib,serve]" "ray[serve]"
+.venv-oldest/installed: PACKAGES := ".[rllib,sb3]" ray==2.50.1 stable-baselines3==2.6.0 sb3-contrib==2.6.0
 .venv-%/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(@D)
 	grep "^torch==" constraints.txt > $(@D)/torch.txt
 	$(@D)/bin/python -m pip install --quiet -c $(@D)/torch.txt torch
-	$(@D)/bin/python -m pip install --quiet -c $(@D)/torch.txt -e ".[$(if $(filter .venv-rllib,$(@D)),rllib$(comma)serve,torchrl$(comma)sb3)]" \
-		$(if $(filter .venv-rllib,$(@D)),"ray[serve]") pytest pytest-xdist
+	$(@D)/bin/python -m pip install --quiet -c $(@D)/torch.txt -e $(PACKAGES) pytest pytest-xdist
 	@touch $@
 
 tables: .venv/installed-dev
@@ -63,7 +65,7 @@ benchmark: .venv/installed
 	$(BIN)/recollect benchmark cores
 
 clean:
-	rm -rf .venv .venv-engines .venv-rllib site
+	rm -rf .venv $(ENGINES) site
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
