@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from recollect.cli.flags import Flag
-from recollect.files import read_json, require_json_type
+from recollect.config import require
+from recollect.files import read_json
 from recollect.training.trainers import TRAINERS
 
 
@@ -33,12 +34,10 @@ def read_settings(file: Path) -> SavedSettings:
         ValueError: the file is missing or is no config of a run.
     """
     try:
-        data = read_json(file, "give the config.json of a run")
-        require_json_type(data, dict, file)
+        data = read_json(file, "give the config.json of a run")  # the error of text that is no JSON names the file
     except OSError as error:
         raise ValueError(f"config={str(file)!r}: {error.strerror or error}: give the config.json of a run") from None
-    except ValueError as error:
-        raise ValueError(f"config={str(file)!r}: {error}; give the config.json of a run") from None
+    require(isinstance(data, dict), "config", str(file), "it holds no object: give the config.json of a run")
     parts = [data.get("world", data.get("task")), data.get("core")]
     if not all(isinstance(part, dict) and isinstance(part.get("kind"), str) for part in parts):
         raise ValueError(f"config={str(file)!r}: no task and core are named there; give the config.json of a run")

@@ -12,19 +12,19 @@ from torch import nn
 
 from recollect.agents.model_sources import find_model, source_name
 from recollect.agents.saved_model import SPEC, is_model_folder, load_folder, load_spec
-from recollect.config import from_json, require
+from recollect.config import differences, from_json, require, to_json, upgrade_json
 from recollect.evaluation.agent_videos import Video, load_imageio, load_pillow
 from recollect.evaluation.agents import AgentEvaluation
 from recollect.evaluation.predictions import require_writable
 from recollect.evaluation.recorded_world import RecordingConfig
 from recollect.evaluation.recordings import Recording, require_target, write_recording
 from recollect.evaluation.score import Score
-from recollect.files import path_errors, read_json, require_json_type
+from recollect.files import path_errors, read_json
 from recollect.machine import describe_out_of_memory, require_matplotlib
 from recollect.runs import checkpoints
 from recollect.runs.checkpoints import Checkpoint
 from recollect.runs.errors import StepError
-from recollect.runs.run_directory import RunRecord
+from recollect.runs.run_directory import RunRecord, changed_settings
 from recollect.tasks.memory_requirements import policy_scores
 from recollect.training.config import TrainerConfig, fresh_seed
 from recollect.training.devices import choose_device
@@ -59,9 +59,53 @@ def load_config(directory: str | PathLike[str], *, trust: bool = False) -> Train
         run = RunRecord(folder)
         file, settings = run.config_file, run.config
     try:
-        return from_json(settings, TrainerConfig, REGISTRY, trust=trust)
+        config = from_json(settings, TrainerConfig, REGISTRY, trust=trust)
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from error
+    if not is_model_folder(folder):
+        _require_trained_config(RunRecord(folder), config)
+    return config
+
+
+def _require_trained_config(run: RunRecord, config: TrainerConfig) -> None:
+    """Raise ``ValueError`` where config.json was changed since the newest checkpoint, which has a copy of it.
+
+    A setting that is taken out would otherwise have its default silently. Settings that a resumed run may change may
+    differ, but not be missing.
+    """
+    folder, progress = _newest_progress(run)
+    trained = progress.get("config")
+    if not isinstance(trained, Mapping):
+        return
+    before, now = upgrade_json(trained, TrainerConfig, REGISTRY), to_json(config, REGISTRY)
+    changed = changed_settings(before, now)
+    # A setting that is newer than the run is absent in both.
+    absent = [line.partition(":")[0] for line in differences(trained, run.config) if line.endswith(", now absent")]
+    for line in differences(before, now):
+        if f"{line.partition(':')[0]}.".startswith(tuple(f"{name}." for name in absent)):
+            changed.append(line)
+    if changed:
+        raise ValueError(
+            f"{run.config_file} is not the config that {folder} was trained with: {_join_some(changed)}. "
+            f'Restore it: "config" in {folder / checkpoints.PROGRESS} is a copy'
+        )
+
+
+def _join_some(lines: Sequence[str]) -> str:
+    different = list(dict.fromkeys(lines))
+    more = f"; and {len(different) - 5} more" if len(different) > 5 else ""
+    return "; ".join(different[:5]) + more
+
+
+def _newest_progress(run: RunRecord) -> tuple[Path, Mapping[str, Any]]:
+    """Return the newest checkpoint whose progress can be read, and its progress; nothing in it if there is none."""
+    for step in reversed(checkpoints.steps(run.checkpoints)):
+        path = checkpoints.checkpoint_path(run.checkpoints, step)
+        try:
+            return path, checkpoints.read_progress(path)
+        except (ValueError, OSError):  # torn
+            continue
+    return run.checkpoints, {}
 
 
 def read_config(file: str | PathLike[str], *, trust: bool = False) -> TrainerConfig:
@@ -74,12 +118,16 @@ def read_config(file: str | PathLike[str], *, trust: bool = False) -> TrainerCon
     Raises:
         ValueError: there is no such file, it is not JSON, or it names something unknown.
     """
+    remedy = "give the config.json of a run"
     try:
-        data = read_json(Path(file), "give the config.json of a run")
-        require_json_type(data, dict, Path(file))
-    except (OSError, ValueError) as error:
-        raise ValueError(f"config={str(file)!r}: {error}; give the config.json of a run") from None
-    return from_json(data, TrainerConfig, REGISTRY, trust=trust)
+        data = read_json(Path(file), remedy)
+    except OSError as error:
+        raise ValueError(f"config={str(file)!r}: {error}: {remedy}") from None
+    require(isinstance(data, dict), "config", str(file), f"it holds no object: {remedy}")
+    try:
+        return from_json(data, TrainerConfig, REGISTRY, trust=trust)
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from error
 
 
 def load_checkpoint(directory: str | PathLike[str], *, best: bool = False) -> Checkpoint:
