@@ -14,7 +14,7 @@ from torch import nn
 
 from recollect.training.impala import placement
 from recollect.training.impala.actors import AsyncActors
-from recollect.training.impala.placement import ThreadPlacement, Weights
+from recollect.training.impala.placement import PublishedWeights, ThreadPlacement
 from recollect.training.impala.rollouts import Episodes
 
 ACTORS, BUFFERS, UPDATES = 1000, 16, 300
@@ -56,7 +56,7 @@ def test_a_thousand_actors_wait_for_a_slow_learner(monkeypatch):
     nn.init.zeros_(learner.weight)
     FakeCollector.made = []
     collectors = [FakeCollector(actor) for actor in range(ACTORS)]
-    weights = Weights(learner)
+    weights = PublishedWeights(learner)
     played = ThreadPlacement(collectors, weights, BUFFERS)
     actors = AsyncActors(played, ACTORS, queue_length=BUFFERS, timeout=60)
     seen, lags, waiting = Counter(), [], []

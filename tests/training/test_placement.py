@@ -17,7 +17,7 @@ from recollect.training import ImpalaConfig, ScheduleConfig
 from recollect.training.impala import actors as module
 from recollect.training.impala.actor_setup import ActorSetup
 from recollect.training.impala.actors import ActorLostError, AsyncActors
-from recollect.training.impala.placement import Delivery, Lost, Placement, Ready, Ticket
+from recollect.training.impala.placement import ActorLost, ActorReady, Delivery, Placement, Ticket
 from recollect.training.impala.ray_placement import count_bytes, pack, unpack
 from recollect.training.impala.rollouts import Episodes
 
@@ -29,7 +29,7 @@ class CommandedPlacement(Placement):
 
     def __init__(self):
         self.asked: dict[int, deque[Ticket]] = {}
-        self.events: deque[Delivery | Ready | Lost] = deque()
+        self.events: deque[Delivery | ActorReady | ActorLost] = deque()
         self.incarnations: dict[int, int] = {}
         self.started, self.released, self.saves, self.restored = [], [], [], None
         self.starts = True
@@ -38,7 +38,7 @@ class CommandedPlacement(Placement):
         self.started.append((actor, incarnation))
         self.incarnations[actor], self.asked[actor] = incarnation, deque()
         if self.starts:
-            self.events.append(Ready(actor, incarnation))
+            self.events.append(ActorReady(actor, incarnation))
 
     def restore(self, saved, seeds, incarnations):
         self.restored = saved, seeds, incarnations
@@ -69,7 +69,7 @@ class CommandedPlacement(Placement):
 
     def kill(self, actor):
         """Let an actor die: every request of it fails with a message of its own."""
-        lost = Lost(actor, self.incarnations[actor], "killed")
+        lost = ActorLost(actor, self.incarnations[actor], "killed")
         self.events.extend([lost] * max(len(self.asked[actor]), 1))
         self.asked[actor].clear()
 
@@ -123,12 +123,12 @@ def test_an_actor_that_dies_comes_back_as_the_next_incarnation_and_its_rollouts_
     assert place.started[-1] == (0, 1) and actors.incarnations == [1, 0, 0] and actors.replaced == 1
     assert not place.asked[0] and [len(place.asked[actor]) for actor in (1, 2)] == [2, 2]
     late = Delivery(Ticket(0, 0, 1), None, NOTHING, 0)
-    place.events += [Lost(0, 0, "late"), late, Ready(0, 0)]
+    place.events += [ActorLost(0, 0, "late"), late, ActorReady(0, 0)]
     actors._receive_all()
     assert actors.replaced == 1 and actors.waiting == 0 and late.ticket in place.released
     actors._ask()
     assert not place.asked[0]
-    actors._handle(Ready(0, 1))
+    actors._handle(ActorReady(0, 1))
     actors._ask()
     assert list(place.asked[0]) == [Ticket(0, 1, 0)]
 
@@ -158,7 +158,7 @@ def test_no_rollout_is_delivered_twice_and_no_place_is_lost_whoever_dies_when():
 
 def test_an_actor_that_always_dies_ends_the_run_with_its_reason():
     place, actors = made(actors=1, queue_length=1)
-    place.receive = lambda timeout: Lost(0, place.incarnations[0], "OOM: killed by the system")
+    place.receive = lambda timeout: ActorLost(0, place.incarnations[0], "OOM: killed by the system")
     with pytest.raises(ActorLostError, match="actor 0 was lost 11 times in a row: OOM: killed by the system"):
         actors.take()
 

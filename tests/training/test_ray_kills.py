@@ -82,7 +82,7 @@ def learn(directory, address, steps):
 
     def handling(self, event):
         handle(self, event)
-        if isinstance(event, actors.Ready) and tuple(event) in began:
+        if isinstance(event, actors.ActorReady) and tuple(event) in began:
             print(json.dumps({"restart": time.monotonic() - began.pop(tuple(event))}), file=lines, flush=True)
 
     trainer.impala_loss, trainer.ImpalaTrainer.step = loss, stepping

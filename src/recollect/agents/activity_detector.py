@@ -38,7 +38,7 @@ from recollect.cores.arrays import First, Numbers, to_array, to_first, to_tensor
 from recollect.cores.config import CoreConfig
 from recollect.cores.stream_memory import RowNames
 from recollect.layers.rings import Rows
-from recollect.ops.reduced_linear import FULL, Cache, Precision, Weights
+from recollect.ops.reduced_linear import FULL, CacheFormat, Precision, WeightFormat
 
 INITIAL_LOGIT = -2.0  # initial bias of all logits: at most frames most activities are absent
 
@@ -153,7 +153,9 @@ class ActivityDetector(SavedModel):
             outputs = outputs.unflatten(1, (-1, self.num_tokens)).mean(2)
         return self.readout(self.norm(outputs))
 
-    def stream(self, batch_size: int, *, weights: Weights = "float32", cache: Cache = "float32") -> "ActivityStream":
+    def stream(
+        self, batch_size: int, *, weights: WeightFormat = "float32", cache: CacheFormat = "float32"
+    ) -> "ActivityStream":
         """Return a stream: one frame at a time, without gradients, at constant cost."""
         return ActivityStream(self, batch_size, Precision(weights=weights, cache=cache))
 

@@ -42,7 +42,7 @@ from recollect.cores.stream_memory import RowNames
 from recollect.layers.rings import Rows
 from recollect.objectives.policy_gradient import Reduction
 from recollect.ops.linear import Linear
-from recollect.ops.reduced_linear import Cache, Precision, Weights
+from recollect.ops.reduced_linear import CacheFormat, Precision, WeightFormat
 
 _TARGET_HEADS = "label_head."
 """Prefix of the weights that only training targets use."""
@@ -255,7 +255,9 @@ class ActorCritic(SavedModel):
         several = self.labels_per_step > 1
         return logits.unflatten(-1, (self.labels_per_step, self.num_labels)) if several else logits
 
-    def stream(self, batch_size: int, *, weights: Weights = "float32", cache: Cache = "float32") -> "ActorStream":
+    def stream(
+        self, batch_size: int, *, weights: WeightFormat = "float32", cache: CacheFormat = "float32"
+    ) -> "ActorStream":
         """Return a stream: one step at a time, without gradients, at constant cost.
 
         It uses the core's weights as they are now; after a change of weights make a new one.

@@ -43,7 +43,7 @@ from recollect.cores.arrays import First, to_array, to_first
 from recollect.cores.config import CoreConfig
 from recollect.cores.stream_memory import COUNTED, RowNames, outside_inference_mode
 from recollect.layers.rings import Rows
-from recollect.ops.reduced_linear import FULL, Cache, Precision, Weights
+from recollect.ops.reduced_linear import FULL, CacheFormat, Precision, WeightFormat
 
 TOKENS = 3  # tokens per step: return-to-go, observation, action
 
@@ -148,7 +148,9 @@ class DecisionTransformer(SavedModel):
         """Return the action distribution of policy parameters ``[..., p]``."""
         return self.policy.distribution(policy)
 
-    def stream(self, batch_size: int, *, weights: Weights = "float32", cache: Cache = "float32") -> "DecisionStream":
+    def stream(
+        self, batch_size: int, *, weights: WeightFormat = "float32", cache: CacheFormat = "float32"
+    ) -> "DecisionStream":
         """Return a stream for play, with the present weights."""
         return DecisionStream(self, batch_size, Precision(weights=weights, cache=cache))
 

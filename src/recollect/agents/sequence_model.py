@@ -35,7 +35,7 @@ from recollect.cores.stream_memory import RowNames
 from recollect.cores.tlb import TemporalLatentBottleneck
 from recollect.layers.feedforward import FeedForward
 from recollect.layers.rings import Rows
-from recollect.ops.reduced_linear import FULL, Cache, Precision, Weights
+from recollect.ops.reduced_linear import FULL, CacheFormat, Precision, WeightFormat
 from recollect.tasks.streams.contract import Scale
 
 
@@ -193,7 +193,9 @@ class SequenceModel(SavedModel):
             outputs = outputs.mean(-2)
         return self.readout(self.norm(outputs))
 
-    def stream(self, batch_size: int, *, weights: Weights = "float32", cache: Cache = "float32") -> "SequenceStream":
+    def stream(
+        self, batch_size: int, *, weights: WeightFormat = "float32", cache: CacheFormat = "float32"
+    ) -> "SequenceStream":
         """Return a stream: one step at a time, without gradients, at constant cost."""
         given = self.config.given_memory
         require(given == "none", "given_memory", given, "this model reads whole rows only; set it to 'none'")

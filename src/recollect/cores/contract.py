@@ -38,7 +38,7 @@ from recollect.config import require, with_check
 from recollect.cores.config import CoreConfig as CoreConfig  # cores of users import it from here
 from recollect.cores.stream import Stream
 from recollect.layers.finite import is_finite, is_known_finite
-from recollect.ops.reduced_linear import Cache, Precision, Weights
+from recollect.ops.reduced_linear import CacheFormat, Precision, WeightFormat
 from recollect.state import leaves, map_state, named_leaves, spread_rows, take_rows, where_first
 
 StateT = TypeVar("StateT", bound=tuple[Any, ...])
@@ -200,7 +200,7 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
         """
         return {}
 
-    def stream(self, batch_size: int, *, weights: Weights = "float32", cache: Cache = "float32") -> Stream:
+    def stream(self, batch_size: int, *, weights: WeightFormat = "float32", cache: CacheFormat = "float32") -> Stream:
         """Make a stream for deployment: it owns its state and takes one step at a time, without gradients.
 
         The stream reads the weights once, when it is made; after a change of weights make a new one.

@@ -30,9 +30,9 @@ from torch import Tensor
 from recollect.config import require
 from recollect.ops.torch_internals import find_operator
 
-Weights = Literal["float32", "bfloat16", "int8"]
+WeightFormat = Literal["float32", "bfloat16", "int8"]
 """Formats of weights in a stream."""
-Cache = Literal["float32", "bfloat16"]
+CacheFormat = Literal["float32", "bfloat16"]
 """Formats of what a stream keeps of steps: projected keys and values, and inputs."""
 Product = Callable[[Tensor], Tensor]
 
@@ -48,8 +48,8 @@ STEP = 1 / LEVELS
 class Precision:
     """Formats of a stream's weights and caches."""
 
-    weights: Weights = "float32"
-    cache: Cache = "float32"
+    weights: WeightFormat = "float32"
+    cache: CacheFormat = "float32"
 
     def __post_init__(self) -> None:
         choices = {"weights": ("float32", "bfloat16", "int8"), "cache": ("float32", "bfloat16")}
@@ -224,7 +224,7 @@ class ReducedLinear:
         weights: bfloat16 or int8.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, *, rows: int, weights: Weights) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None, *, rows: int, weights: WeightFormat) -> None:
         weight = weight.detach()
         self.bias = None if bias is None else bias.detach().clone()
         outs, ins = weight.shape
@@ -284,7 +284,7 @@ def _pack_int8(weight: Tensor, shape: tuple[int, int, int], example: Tensor) -> 
 class PlainReducedLinear:
     """Plain twin of :class:`ReducedLinear`: products of the numbers that the reduced formats stand for."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, *, weights: Weights) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None, *, weights: WeightFormat) -> None:
         self.bias, self.scale = bias, None
         self.matrix = weight.detach().bfloat16()
         if weights == "int8":

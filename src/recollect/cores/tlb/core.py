@@ -49,7 +49,7 @@ from recollect.layers.feedforward import input_projection
 from recollect.layers.finite import is_finite
 from recollect.layers.positions import sinusoid
 from recollect.layers.window_attention import slide
-from recollect.ops.reduced_linear import Cache, Weights
+from recollect.ops.reduced_linear import CacheFormat, WeightFormat
 
 DROPOUT_EXEMPTION = (
     "in training, masks of dropout are drawn chunk by chunk, and the number of chunks of a call depends on the resets "
@@ -231,7 +231,7 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
         x = chunks if positions is None else chunks + positions
         return F.dropout(x, self.config.dropout, self.training)
 
-    def stream(self, batch_size: int, *, weights: Weights = "float32", cache: Cache = "float32") -> Stream:
+    def stream(self, batch_size: int, *, weights: WeightFormat = "float32", cache: CacheFormat = "float32") -> Stream:
         """Make a stream, whose step costs one step of each layer; slots are written when a chunk is complete."""
         self._require_causal()
         return super().stream(batch_size, weights=weights, cache=cache)

@@ -28,7 +28,7 @@ from recollect.evaluation.world_guard import close_world
 from recollect.runs.errors import StepError, WorldError
 from recollect.runs.interrupts import time_limited
 from recollect.training.impala.actor_setup import SavedActor, restore, save_snapshot
-from recollect.training.impala.placement import Delivery, Lost, Placement, Ready, Ticket, Weights
+from recollect.training.impala.placement import ActorLost, ActorReady, Delivery, Placement, PublishedWeights, Ticket
 from recollect.training.impala.rollouts import PATIENCE, Collector
 
 MOST_DEATHS = 10
@@ -97,7 +97,7 @@ class SyncActors(Actors):
         weights: of the actor.
     """
 
-    def __init__(self, collector: Collector, weights: Weights) -> None:
+    def __init__(self, collector: Collector, weights: PublishedWeights) -> None:
         self.collector, self.weights = collector, weights
         self.buffer = collector.buffer()
         self._version, self._number = -1, 0
@@ -131,7 +131,7 @@ class SyncActors(Actors):
         close_world(self.collector.world, self.collector.name)
 
 
-class Asked(NamedTuple):
+class OpenRequests(NamedTuple):
     """What an actor was asked for and has not answered."""
 
     numbers: list[int]
@@ -159,7 +159,7 @@ class AsyncActors(Actors):
         self._most = math.ceil(queue_length / actors)  # rollouts that one actor is asked for at a time
         self._unused = queue_length
         self._numbers = [0] * actors  # of the next rollout of this incarnation
-        self._asked = [Asked([], 0.0) for _ in range(actors)]
+        self._asked = [OpenRequests([], 0.0) for _ in range(actors)]
         self._deaths = [0] * actors  # since the newest rollout
         self._starting = set(range(actors))
         self._heard = monotonic()  # time of the newest sign of life of any actor
@@ -189,7 +189,7 @@ class AsyncActors(Actors):
             with time_limited(math.inf, patience=0.0):
                 while self._starting and monotonic() < end:
                     self._handle(event := self.placement.receive(min(1.0, self.timeout)))
-                    if isinstance(event, Ready):
+                    if isinstance(event, ActorReady):
                         end = min(end, monotonic() + GRACE)
             self._check_hanging()
         except BaseException:
@@ -252,7 +252,7 @@ class AsyncActors(Actors):
             self._numbers[actor] += 1
             self._unused -= 1
             asked = self._asked[actor]
-            self._asked[actor] = Asked([*asked.numbers, number], asked.since if asked.numbers else monotonic())
+            self._asked[actor] = OpenRequests([*asked.numbers, number], asked.since if asked.numbers else monotonic())
             save = (number + 1) % self.save_every == 0
             self.placement.play(Ticket(actor, self.incarnations[actor], number), save=save)
 
@@ -261,15 +261,15 @@ class AsyncActors(Actors):
         while (event := self.placement.receive(0.0)) is not None:
             self._handle(event)
 
-    def _handle(self, event: Delivery | Ready | Lost | None) -> None:
-        if isinstance(event, Delivery | Ready):
+    def _handle(self, event: Delivery | ActorReady | ActorLost | None) -> None:
+        if isinstance(event, Delivery | ActorReady):
             self._heard = monotonic()
         if isinstance(event, Delivery):
             self._arrived(event)
-        elif isinstance(event, Ready):
+        elif isinstance(event, ActorReady):
             if event.incarnation == self.incarnations[event.actor]:
                 self._starting.discard(event.actor)
-        elif isinstance(event, Lost) and event.incarnation == self.incarnations[event.actor]:
+        elif isinstance(event, ActorLost) and event.incarnation == self.incarnations[event.actor]:
             self._replace(event)
 
     def _arrived(self, delivery: Delivery) -> None:
@@ -278,15 +278,15 @@ class AsyncActors(Actors):
         if incarnation != self.incarnations[actor] or number not in asked.numbers:
             self.placement.release(delivery.ticket)  # of an actor that was replaced: its place was given to another
             return
-        self._asked[actor] = Asked([other for other in asked.numbers if other != number], monotonic())
+        self._asked[actor] = OpenRequests([other for other in asked.numbers if other != number], monotonic())
         self._deaths[actor] = 0
         self._waiting.append(delivery)
 
-    def _replace(self, lost: Lost) -> None:
+    def _replace(self, lost: ActorLost) -> None:
         """Start the next incarnation of an actor, and ask others for what it did not play."""
         actor = lost.actor
         self._unused += len(self._asked[actor].numbers)
-        self._asked[actor] = Asked([], 0.0)
+        self._asked[actor] = OpenRequests([], 0.0)
         self.placement.stop(actor)
         self._deaths[actor] += 1
         self.replaced += 1

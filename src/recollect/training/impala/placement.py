@@ -2,7 +2,7 @@
 
     learner                                 placement                               actor
     play(ticket)          ------------>     the newest weights, by version   --->   play a rollout with them
-    receive()             <------------     Delivery, Ready or Lost            <---   the rollout and its statistics
+    receive()             <------------     Delivery, ActorReady, ActorLost    <---   the rollout and its statistics
     release(ticket)       ------------>     its memory can be used again
 
 A ticket is one rollout of one incarnation of one actor: an actor that died comes back as the next incarnation, and
@@ -28,7 +28,7 @@ from recollect.training.impala.actor_setup import SavedActor, restore, save_snap
 from recollect.training.impala.rollouts import PATIENCE, Collector, Episodes, Rollout
 
 
-class Weights:
+class PublishedWeights:
     """The learner's newest weights, with a version, for actors to copy.
 
     Args:
@@ -93,14 +93,14 @@ class Delivery(NamedTuple):
     """Share of the time since its former rollout that the actor waited to be asked."""
 
 
-class Ready(NamedTuple):
+class ActorReady(NamedTuple):
     """A new incarnation of an actor can play."""
 
     actor: int
     incarnation: int
 
 
-class Lost(NamedTuple):
+class ActorLost(NamedTuple):
     """An incarnation of an actor is gone, with everything that it was asked for."""
 
     actor: int
@@ -116,7 +116,7 @@ class Placement(ABC):
 
     @abstractmethod
     def start(self, actor: int, incarnation: int) -> None:
-        """Begin an incarnation of an actor, in new episodes; :class:`Ready` arrives when it can play."""
+        """Begin an incarnation of an actor, in new episodes; :class:`ActorReady` arrives when it can play."""
 
     @abstractmethod
     def restore(self, saved: Sequence[SavedActor | None], seeds: Sequence[int], incarnations: Sequence[int]) -> None:
@@ -133,7 +133,7 @@ class Placement(ABC):
         """Ask an actor for a rollout, and with ``save`` for its state after that; rollouts arrive in their order."""
 
     @abstractmethod
-    def receive(self, timeout: float) -> Delivery | Ready | Lost | None:
+    def receive(self, timeout: float) -> Delivery | ActorReady | ActorLost | None:
         """Return what arrives next; None if nothing does in so many seconds.
 
         Raises:
@@ -174,7 +174,7 @@ class ThreadPlacement(Placement):
         buffers: rollouts that exist at once.
     """
 
-    def __init__(self, collectors: Sequence[Collector], weights: Weights, buffers: int) -> None:
+    def __init__(self, collectors: Sequence[Collector], weights: PublishedWeights, buffers: int) -> None:
         self.collectors = collectors
         self.threads: list[threading.Thread] = []
         self._weights = weights
@@ -182,14 +182,14 @@ class ThreadPlacement(Placement):
         self._free = [collectors[0].buffer() for _ in range(buffers)]
         self._used: dict[Ticket, Rollout] = {}
         self._asked: list[queue.SimpleQueue[tuple[Ticket, Rollout] | None]] = [queue.SimpleQueue() for _ in collectors]
-        self._finished: queue.SimpleQueue[Delivery | Ready | BaseException] = queue.SimpleQueue()
+        self._finished: queue.SimpleQueue[Delivery | ActorReady | BaseException] = queue.SimpleQueue()
         self._stopping = threading.Event()
 
     def start(self, actor: int, incarnation: int) -> None:
         """Start the thread of an actor; a thread is never lost."""
         name = self.collectors[actor].name
         self.threads.append(threading.Thread(target=self._run, args=(actor,), name=name, daemon=True))
-        self._finished.put(Ready(actor, incarnation))
+        self._finished.put(ActorReady(actor, incarnation))
 
     def restore(self, saved: Sequence[SavedActor | None], seeds: Sequence[int], incarnations: Sequence[int]) -> None:
         """Continue with every collector."""
@@ -204,7 +204,7 @@ class ThreadPlacement(Placement):
         self._used[ticket] = self._free.pop()
         self._asked[ticket.actor].put((ticket, self._used[ticket]))
 
-    def receive(self, timeout: float) -> Delivery | Ready | None:
+    def receive(self, timeout: float) -> Delivery | ActorReady | None:
         """Return the next rollout."""
         try:
             found = self._finished.get(timeout=timeout) if timeout else self._finished.get_nowait()

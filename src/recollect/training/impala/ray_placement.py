@@ -30,12 +30,12 @@ from recollect.tasks.process_settings import kept_process_settings
 from recollect.training.impala.actor_setup import ActorSetup, SavedActor, restore, save_snapshot
 from recollect.training.impala.config import ScheduleConfig
 from recollect.training.impala.placement import (
+    ActorLost,
+    ActorReady,
     Delivery,
-    Lost,
     Placement,
-    Ready,
+    PublishedWeights,
     Ticket,
-    Weights,
     share_waited,
     weight_tensors,
 )
@@ -107,7 +107,7 @@ class Request(NamedTuple):
     """Of the weights."""
 
 
-class Answer(NamedTuple):
+class RolloutAnswer(NamedTuple):
     """A rollout as an actor sends it, packed."""
 
     rollout: Any
@@ -135,7 +135,7 @@ class Player:
         """Continue where the actor was saved."""
         restore(self.collector, unpack(saved, torch.device("cpu")), seed)
 
-    def play(self, version: int, weights: Any, save: bool) -> Answer:
+    def play(self, version: int, weights: Any, save: bool) -> RolloutAnswer:
         """Play a rollout with these weights."""
         began, collector = monotonic(), self.collector
         if version != self.version:
@@ -149,7 +149,7 @@ class Player:
         packed = pack(rollout._replace(state=()))._replace(state=state)
         saved = pack(save_snapshot(collector.snapshot)) if save else None
         waited, self.ended = share_waited(self.ended, began)
-        return Answer(packed, pack(episodes), saved, waited)
+        return RolloutAnswer(packed, pack(episodes), saved, waited)
 
     def close(self) -> None:
         """Close the world."""
@@ -167,7 +167,7 @@ class RayPlacement(Placement):
         ValueError: Ray is not installed, or there is no cluster at the address.
     """
 
-    def __init__(self, setup: ActorSetup, weights: Weights) -> None:
+    def __init__(self, setup: ActorSetup, weights: PublishedWeights) -> None:
         self._ray = _import_ray()
         self._is_ours = _join(self._ray, setup.config.schedule)
         self._weights, self._device = weights, setup.device
@@ -176,7 +176,7 @@ class RayPlacement(Placement):
         self._make = self._ray.remote(**RESOURCES)(Player).remote
         self._players: dict[int, Any] = {}
         self._asked: dict[Any, Request] = {}  # by the reference of the answer
-        self._lost: deque[Lost] = deque()
+        self._lost: deque[ActorLost] = deque()
         self._version, self._put = -1, None
 
     def start(self, actor: int, incarnation: int) -> None:
@@ -199,11 +199,11 @@ class RayPlacement(Placement):
         try:
             ref = self._players[ticket.actor].play.remote(version, self._put, save)
         except self._ray.exceptions.RayError as error:
-            self._lost.append(Lost(ticket.actor, ticket.incarnation, _first_line(error)))
+            self._lost.append(ActorLost(ticket.actor, ticket.incarnation, _first_line(error)))
         else:
             self._asked[ref] = Request(*ticket, version)
 
-    def receive(self, timeout: float) -> Delivery | Ready | Lost | None:
+    def receive(self, timeout: float) -> Delivery | ActorReady | ActorLost | None:
         """Return what comes back next."""
         if self._lost:
             return self._lost.popleft()
@@ -219,12 +219,12 @@ class RayPlacement(Placement):
             answer = self._ray.get(done[0], timeout=self._timeout)
         except errors.RayTaskError as error:
             if isinstance(error.cause, errors.RayError):  # its arguments are lost, with the node they were on
-                return Lost(actor, incarnation, _first_line(error.cause))
+                return ActorLost(actor, incarnation, _first_line(error.cause))
             raise error.cause from error
         except errors.RayError as error:
-            return Lost(actor, incarnation, _first_line(error))
+            return ActorLost(actor, incarnation, _first_line(error))
         if request.number is None:
-            return Ready(actor, incarnation)
+            return ActorReady(actor, incarnation)
         return self._delivery(Ticket(actor, incarnation, request.number), request.version, answer)
 
     def release(self, ticket: Ticket) -> None:
@@ -253,7 +253,7 @@ class RayPlacement(Placement):
         processors = self._ray.cluster_resources().get("CPU", 0)
         return f" (the cluster has {processors:g} processors, and each actor needs one)"
 
-    def _delivery(self, ticket: Ticket, version: int, answer: Answer) -> Delivery:
+    def _delivery(self, ticket: Ticket, version: int, answer: RolloutAnswer) -> Delivery:
         rollout, episodes = unpack(answer.rollout, self._device), unpack(answer.episodes, self._device)
         assert isinstance(rollout, Rollout) and isinstance(episodes, Episodes)
         saved = unpack(answer.saved, torch.device("cpu"))

@@ -40,7 +40,7 @@ from recollect.training.impala.config import ImpalaConfig
 from recollect.training.impala.ground_truth import rebase_to_unroll_start, subsample
 from recollect.training.impala.large_numbers import name_large_numbers
 from recollect.training.impala.loss import REPORTED, impala_loss
-from recollect.training.impala.placement import Delivery, ThreadPlacement, Weights
+from recollect.training.impala.placement import Delivery, PublishedWeights, ThreadPlacement
 from recollect.training.impala.ray_placement import RayPlacement
 from recollect.training.impala.rollouts import MEANS, Rollout
 from recollect.training.impala.supervision import TrainingAids
@@ -93,7 +93,7 @@ class ImpalaTrainer(Trainer):
         if config.schedule.engine == "ray":
             self.step_metrics += RAY_METRICS
             self.counters += RAY_METRICS[2:]
-        self.weights = Weights(self.model)
+        self.weights = PublishedWeights(self.model)
         self.teacher = self._teacher()
         if self.teacher is not None:
             self.step_metrics += tuple(name for name in TEACHER_METRICS if name not in self.step_metrics)
