@@ -14,12 +14,30 @@ from pathlib import Path
 
 import torch
 
+from recollect.agents import ActivityDetectorConfig, SiTConfig
+from recollect.agents.config import DecisionTransformerConfig
 from recollect.cores import CORES
+from recollect.encoders import TransformerConfig
+from recollect.evaluation.recordings import demonstrate, write_recording
 from recollect.runs import checkpoints
 from recollect.runs.metrics import read_rows
-from recollect.tasks import Recall
+from recollect.tasks import ListOps, Recall, ShapeActivities, Shapes
 from recollect.tasks.worlds.t_maze import TMazeConfig
-from recollect.training import EvaluationConfig, FitConfig, ImpalaConfig, ScheduleConfig, SupervisedConfig, fit
+from recollect.training import (
+    ClassificationConfig,
+    CloningConfig,
+    DetectionConfig,
+    EvaluationConfig,
+    FitConfig,
+    ImpalaConfig,
+    OfflineConfig,
+    OfflineDataConfig,
+    ScheduleConfig,
+    SelfSupervisedConfig,
+    SupervisedConfig,
+    TargetsConfig,
+    fit,
+)
 
 PLAN = FitConfig(
     steps=12, report_every=2, report_seconds=None, evaluate_every=3, checkpoint_every=2, keep_checkpoints=2
@@ -42,6 +60,46 @@ RUNS = {
         evaluation_rows=8,
     ),
     "synchronous": SYNCHRONOUS,
+    "classification": ClassificationConfig(
+        task=ListOps(min_length=5, max_length=20, train_rows=60, validation_rows=20, test_rows=20),
+        encoder=TransformerConfig(dim=8, num_layers=1, num_heads=2, dropout=0.2),
+        fit=PLAN,
+        batch_size=4,
+    ),
+    "self-supervised": SelfSupervisedConfig(
+        task=Shapes(size=16),
+        encoder=TransformerConfig(dim=8, num_layers=1, num_heads=2, dropout=0.2),
+        agent=SiTConfig(embedding_dim=8, contrast_dim=4),
+        fit=PLAN,
+        batch_size=4,
+        probe_rows=20,
+        evaluation_rows=20,
+    ),
+    "detection": DetectionConfig(
+        task=ShapeActivities(length=12, max_lag=4, size=16, boxes=1),
+        core=CORES["ttm"](dim=8, num_tokens=4, num_slots=3, num_reads=2, num_heads=2, hidden_dim=8),
+        agent=ActivityDetectorConfig(size=16, width=8),
+        fit=PLAN,
+        batch_size=2,
+        evaluation_rows=4,
+    ),
+    "cloning": CloningConfig(
+        world=TMazeConfig(length=2),
+        core=CORES["gru"](dim=4, num_layers=1),
+        fit=PLAN,
+        batch_size=2,
+        unroll=3,
+        evaluation=EvaluationConfig(episodes=4),
+    ),
+    "decision-transformer": OfflineConfig(
+        world=TMazeConfig(length=2),
+        core=CORES["gru"](dim=8, num_layers=1),
+        agent=DecisionTransformerConfig(width=8, context=4, dropout=0.2),
+        data=OfflineDataConfig(source="episodes.npz"),
+        fit=PLAN,
+        batch_size=2,
+        evaluation=TargetsConfig(episodes=4, targets=(0.0,)),
+    ),
     "asynchronous": replace(SYNCHRONOUS, schedule=ScheduleConfig(mode="asynchronous", actors=2, queue_length=3)),
 }
 CLOCKS = ("seconds", "frames_per_second")
@@ -81,7 +139,11 @@ def main(folder, kind, number):
     torch.set_num_threads(1)
     os.fsync = lambda handle: None
     config, exact = RUNS[kind], kind != "asynchronous"
-    if kind == "supervised":
+    if kind == "decision-transformer":
+        source = folder / "episodes.npz"
+        write_recording(demonstrate(config.world, 8), source)
+        config = replace(config, data=OfflineDataConfig(source=str(source)))
+    if kind not in ("synchronous", "asynchronous", "cloning"):
         config.build().evaluate()  # load here what torch loads late; no thread may survive a fork
     began = time.perf_counter()
     assert finish(child(config, folder / "whole")) == 0

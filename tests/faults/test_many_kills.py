@@ -1,4 +1,4 @@
-"""SIGKILL at any moment loses nothing but the steps since the last save, with both trainers and both schedules."""
+"""SIGKILL at any moment loses nothing but the steps since the last save, with every trainer and both schedules."""
 
 import json
 import os
@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-KINDS = ("supervised", "synchronous", "asynchronous")
+KINDS = (
+    *("supervised", "synchronous", "asynchronous", "classification", "self-supervised", "detection", "cloning"),
+    "decision-transformer",
+)
 
 
 def kill(tmp_path, kind, number):
@@ -30,4 +33,4 @@ def kill(tmp_path, kind, number):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_hundred_kills(tmp_path, kind):
-    kill(tmp_path, kind, 70)
+    kill(tmp_path, kind, 30)
