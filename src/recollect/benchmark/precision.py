@@ -19,7 +19,8 @@ from recollect.agents.contract import ActorInputs, as_previous_output, no_previo
 from recollect.benchmark.config import PrecisionBenchmark
 from recollect.benchmark.machine import describe
 from recollect.benchmark.results import Measurements, save_rows
-from recollect.benchmark.timing import interleave, processor_seconds, ratio
+from recollect.benchmark.roofline import measured_bandwidth
+from recollect.benchmark.timing import interleave, ratio
 from recollect.cores import CORES
 from recollect.evaluation.agents import initial_action
 from recollect.ops.reduced_linear import Precision
@@ -37,7 +38,7 @@ FORMATS = {
 PARTS = 10
 """Parts of the run whose drift is reported."""
 READ = 2**27
-"""Numbers that are read to measure the memory: 512 MB."""
+"""Bytes that are read to measure the memory: about as many as the weights that are timed."""
 
 
 @dataclass(frozen=True)
@@ -79,10 +80,7 @@ def run_precision(config: PrecisionBenchmark, progress: Callable[[str], None] | 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        numbers = torch.ones(READ // 64 if config.quick else READ)
-        # By processor time, which other programs disturb less.
-        bandwidth = numbers.nbytes / processor_seconds(numbers.sum, config.repeats)
-        del numbers
+        bandwidth = measured_bandwidth(READ // 64 if config.quick else READ, config.repeats)
         results = PrecisionResults(describe(), asdict(config), bandwidth, [])
         for batch in config.batches:
             if progress is not None:
