@@ -127,7 +127,7 @@ def _fields() -> dict[str, str]:
 
 
 def require_matplotlib() -> Any:
-    """Import matplotlib.
+    """Import matplotlib, or say which extra brings it.
 
     Raises:
         ValueError: matplotlib is not installed.

@@ -60,7 +60,7 @@ class AgentStream(Protocol):
         ...
 
     def load_state(self, state: Any) -> None:
-        """Continue from a state."""
+        """Continue from a state of the memory."""
         ...
 
 
@@ -86,11 +86,11 @@ class Agent(Protocol):
         ...
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        """Yield the weights."""
+        """Yield the agent's weights, as nn.Module does."""
         ...
 
     def buffers(self) -> Iterator[Tensor]:
-        """Yield the other tensors."""
+        """Yield the tensors that are not trained."""
         ...
 
     def modules(self) -> Iterator[nn.Module]:

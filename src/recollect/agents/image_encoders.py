@@ -172,7 +172,7 @@ class BalletCNN(ImageEncoder):
     smallest = 9
 
     def build(self) -> None:
-        """Make three convolutions."""
+        """Build the encoder of images, three convolutions."""
         y, x, c = self.sides
         one, two, three = self.channels
         self.first = nn.Conv2d(c, one, 9, stride=9)
@@ -249,7 +249,7 @@ class NatureCNN(ImageEncoder):
     default_channels = (32, 64, 64)
 
     def build(self) -> None:
-        """Make three convolutions."""
+        """Build the encoder of images, three convolutions."""
         y, x, c = self.sides
         one, two, three = self.channels
         self.first = nn.Conv2d(c, one, 8, stride=4)

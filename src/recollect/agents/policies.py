@@ -188,7 +188,7 @@ class _Choices(Distribution):
         return self.logits.log_softmax(-1)
 
     def sample(self, generator: Generator | None = None) -> Tensor:
-        """Draw actions, long."""
+        """Draw one action per row, as integers."""
         return self._to_actions(_draw(self.logits.detach(), generator))
 
     def mode(self) -> Tensor:
@@ -206,7 +206,7 @@ class _Choices(Distribution):
 
 
 class Categorical(_Choices):
-    """One choice of a.
+    """Distribution over one of a choices.
 
     Args:
         logits: ``[..., a]``.
@@ -229,7 +229,7 @@ class Categorical(_Choices):
 
 
 class CategoricalPolicy(Policy):
-    """Discrete actions.
+    """Policy over a Discrete action space.
 
     Args:
         num_actions: a.
@@ -254,7 +254,7 @@ class CategoricalPolicy(Policy):
 
 
 class MultiCategorical(_Choices):
-    """k independent choices.
+    """Distribution of k independent choices.
 
     Args:
         logits: ``[..., k, a]``; a is that of the entry with most choices, the others end with ``-1e30``.
@@ -372,7 +372,7 @@ class DiagonalGaussian(Distribution):
 
 
 class GaussianPolicy(Policy):
-    """Continuous actions.
+    """Policy over a Box of continuous actions.
 
     Args:
         low: least action, of the action's shape; may hold -inf.

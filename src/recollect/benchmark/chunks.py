@@ -43,7 +43,7 @@ PAPER = {  # table 5: inference speed and memory, training speed and memory, bes
 
 @dataclass(frozen=True)
 class ChunkRow:
-    """Results of one encoder."""
+    """Times of one encoder in chunks."""
 
     encoder: str  # explicit or fused attention, or the chunk length of the bottleneck
     chunk: int | None

@@ -76,7 +76,7 @@ def core_config(name: str, config: CoresBenchmark) -> CoreConfig:
 
 
 def measure_core(name: str, config: CoresBenchmark, report: Progress) -> tuple[CoreFacts, list[Row]]:
-    """Measure one core."""
+    """Time training and stream steps of one core."""
     settings = core_config(name, config)
     core = settings.build(config.dim)
     size, repeats = (256, 2) if config.quick else (2048, 6)

@@ -27,7 +27,7 @@ class Measurements:
 
 @dataclass(frozen=True)
 class Row:
-    """One timing."""
+    """One line of a table of timings."""
 
     core: str
     measure: str  # train, train-resets (2 % of steps are resets), forward, or stream

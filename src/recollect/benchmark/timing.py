@@ -40,7 +40,7 @@ def interleave(
     min_seconds: float = 0.0,
     max_seconds: float = float("inf"),
 ) -> dict[str, Timing]:
-    """Time functions in turns.
+    """Time several functions that take turns, so that a busy machine slows all alike.
 
     Args:
         functions: calls by name.

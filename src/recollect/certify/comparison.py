@@ -13,7 +13,7 @@ Result = tuple[Tensor, Any]  # outputs and state of a call
 
 
 class Violation(Exception):  # noqa: N818 (a finding, not an error of this program)
-    """A broken promise.
+    """A promise of the contract that a core breaks, with what was seen.
 
     Args:
         detail: step and row that differ, and by how much.
@@ -135,7 +135,7 @@ class Comparison:
         raise Violation(f"{message}; the outputs are up to {size:.2g}", cause, worst / size, share)
 
     def states(self, got: Any, want: Any, what: str, *, step: int | None = None, cause: str = "") -> None:
-        """Compare states.
+        """Compare two states leaf by leaf.
 
         Raises:
             Violation: they differ; names the leaf and the row.

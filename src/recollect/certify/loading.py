@@ -36,7 +36,7 @@ INPUT_DIM = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """Module to certify."""
+    """A module to certify, with what its sizes can be."""
 
     name: str
     core: nn.Module

@@ -94,13 +94,13 @@ class _Pool:
                 )
 
     def compare(self) -> None:
-        """Compare the whole memory."""
+        """Compare the whole memory with one stream per row."""
         want = concatenate([one.state for one in self.alone])
         cause = "a row's place in a ring or its counter is wrong, or was lost when rows were moved"
         self.meter.states(self.many.state, want, "memory after calls of step_rows, against a stream a row", cause=cause)
 
     def reset(self) -> None:
-        """Reset row 1."""
+        """Reset row 1 in the pool and in its own stream."""
         self.many.reset([1])
         self.alone[1].reset()
 

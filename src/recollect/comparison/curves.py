@@ -26,7 +26,7 @@ SAME = (
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A run directory, read."""
+    """A run directory with its learning curve."""
 
     path: Path
     """Run directory."""

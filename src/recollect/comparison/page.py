@@ -27,7 +27,7 @@ from recollect.machine import require_matplotlib
 
 
 class Report(NamedTuple):
-    """Files of a comparison."""
+    """Paths of the files that a comparison has written."""
 
     html: Path
     """The page."""

@@ -71,7 +71,7 @@ class StackConfig(EncoderConfig):
         """Make the mixer of one layer, for rows of at most ``length`` steps."""
 
     def build(self, input_dim: int, length: int) -> StackEncoder:
-        """Make the encoder."""
+        """Build the encoder."""
         from recollect.encoders.contract import StackEncoder
 
         return StackEncoder(self, input_dim, length)
@@ -177,7 +177,7 @@ class ViTConfig(TransformerConfig):
     has_summary: ClassVar[bool] = True
 
     def build(self, input_dim: int, length: int) -> ViT:
-        """Make the encoder."""
+        """Build the encoder."""
         from recollect.encoders.vit import ViT
 
         return ViT(self, input_dim, length)
@@ -197,7 +197,7 @@ class TwoWayTLBConfig(EncoderConfig):
         require(not self.core.causal, "core.causal", self.core.causal, "whole rows need causal=False")
 
     def build(self, input_dim: int, length: int) -> TwoWayTLB:
-        """Make the encoder."""
+        """Build the encoder."""
         from recollect.encoders.tlb import TwoWayTLB
 
         return TwoWayTLB(self, input_dim)
@@ -215,7 +215,7 @@ class ViTTLBConfig(TwoWayTLBConfig):
     """The core; whole rows need causal=False, longer chunks positions="none"."""
 
     def build(self, input_dim: int, length: int) -> ViTTLB:
-        """Make the encoder."""
+        """Build the encoder."""
         from recollect.encoders.vit_tlb import ViTTLB
 
         return ViTTLB(self, input_dim, length)
@@ -236,7 +236,7 @@ class TwoWayLongShortConfig(EncoderConfig):
         require(not self.core.causal, "core.causal", self.core.causal, "whole rows need causal=False")
 
     def build(self, input_dim: int, length: int) -> TwoWayLongShort:
-        """Make the encoder."""
+        """Build the encoder."""
         from recollect.encoders.long_short import TwoWayLongShort
 
         return TwoWayLongShort(self, input_dim)
@@ -274,7 +274,7 @@ class SwinV2Config(EncoderConfig):
         require(0 <= self.drop_path < 1, "drop_path", self.drop_path, "give a probability in [0, 1)")
 
     def build(self, input_dim: int, length: int) -> SwinV2:
-        """Make the encoder.
+        """Build the encoder.
 
         Raises:
             ValueError: transformers is missing, or these are no patches of a square image.

@@ -24,7 +24,7 @@ from recollect.layers.feedforward import FeedForward, init_xavier, input_project
 
 
 class Encoding(NamedTuple):
-    """Result of an encoder."""
+    """Outputs of an encoder for whole sequences."""
 
     outputs: Tensor
     """``[b, t, d]``; zeros at padded steps."""

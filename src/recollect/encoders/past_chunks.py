@@ -19,7 +19,7 @@ from recollect.layers.attention import MultiHeadAttention, attend, merge_heads, 
 
 
 class ChunkAttention(Mixer):
-    """Attention to chunks."""
+    """Attention of a chunk to itself and to the chunks before it."""
 
     def __init__(self, config: PastChunksConfig) -> None:
         super().__init__()

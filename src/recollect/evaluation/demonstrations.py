@@ -122,7 +122,7 @@ def _record(
 
 
 def join(recordings: list[Recording]) -> Recording:
-    """Concatenate recordings."""
+    """Concatenate recordings of the same world."""
     parts = {
         name: np.concatenate([getattr(one, name) for one in recordings])
         for name in Recording._fields

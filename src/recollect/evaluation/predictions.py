@@ -78,7 +78,7 @@ class PredictionLog:
         self.rows = 0
 
     def add(self, answers: Tensor, targets: Tensor, mask: Tensor) -> None:
-        """Add a batch.
+        """Add the answers of a batch.
 
         Args:
             answers: float ``[b, t, k]``: logits, or values in the units of the data.

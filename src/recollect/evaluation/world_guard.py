@@ -84,7 +84,7 @@ class GuardedWorld(World):
             return step
 
     def step(self, actions: Tensor) -> Step:
-        """Advance every row."""
+        """Advance every row of the world, and check what it returns."""
         with world_errors(self.name, "its step"):
             step = self.last = self.world.step(actions)
             self.answers.check(step)

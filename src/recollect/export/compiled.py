@@ -70,7 +70,7 @@ class CompiledStream(Stream):
         return outputs
 
     def extra_arguments(self) -> dict[str, Any]:
-        """Return the folder."""
+        """Return the folder of compiled programs, which a copy of the stream needs."""
         return {"folder": self._folder}
 
 

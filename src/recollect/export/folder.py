@@ -53,7 +53,7 @@ VERSION = 1  # of the manifest
 
 
 class Exported(NamedTuple):
-    """A written folder."""
+    """Paths and figures of an exported model."""
 
     folder: Path
     agreement: Agreement | None

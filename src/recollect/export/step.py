@@ -72,7 +72,7 @@ class Form:
 
 
 class CoreForm(Form):
-    """A memory core alone."""
+    """A step of a memory core without an agent around it, for export."""
 
     outputs = ("outputs",)
 

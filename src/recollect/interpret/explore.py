@@ -181,7 +181,7 @@ def explore_run(
     controls: bool = True,
     **options: Any,
 ) -> Exploration:
-    """Record, score and write.
+    """Record episodes of a run, measure what its memory does, and write the page.
 
     Args:
         directory: of the run, or a model folder, ``model:NAME`` or ``hub:OWNER/NAME``.

@@ -65,7 +65,7 @@ class ForegroundOverlap:
     share: float  # of the patches
 
     def __call__(self, agent: SequenceClassifier, where: ImageTask, *, samples: int, seed: int) -> ForegroundScore:
-        """Apply :func:`evaluate_attention`."""
+        """Return the overlap of attention and foreground, by :func:`evaluate_attention`."""
         require(0 < self.share <= 1, "share", self.share, "give a share above 0 and up to 1")
         return evaluate_attention(agent, where, partial(overlap, share=self.share), samples=samples, seed=seed)
 
@@ -75,7 +75,7 @@ class ForegroundPointing:
     """Measure of a model: is the most attended patch on the foreground?"""
 
     def __call__(self, agent: SequenceClassifier, where: ImageTask, *, samples: int, seed: int) -> ForegroundScore:
-        """Apply :func:`evaluate_attention`."""
+        """Return how often attention points at the foreground, by :func:`evaluate_attention`."""
         return evaluate_attention(agent, where, pointing, samples=samples, seed=seed)
 
 

@@ -42,7 +42,7 @@ Scores = Report | Mapping[str, Any] | None  # of a record: a report, the same as
 
 
 class Page(NamedTuple):
-    """Contents of a page."""
+    """Data of an explorer page: facts, and the arrays of every record."""
 
     meta: dict[str, Any]
     arrays: list[dict[str, np.ndarray]]  # of each record, by name, up to rounding; NaN is absent

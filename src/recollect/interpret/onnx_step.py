@@ -124,7 +124,7 @@ def live_step(agent: ActorCritic) -> ModelStep:
 
 
 def export_step(agent: ActorCritic) -> ExportedStep:
-    """Export one step.
+    """Export one step of a model with its state to ONNX, for the live page.
 
     Args:
         agent: in ``eval`` mode, on the processor.

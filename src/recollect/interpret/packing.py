@@ -51,7 +51,7 @@ class Block(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """A record as bytes."""
+    """Arrays of a record as the bytes of a page."""
 
     blocks: list[Block]
     data: bytes  # all blocks, one after the other, as one gzip
@@ -152,7 +152,7 @@ def _worth(record: EpisodeRecord, head: int) -> float:
 
 
 def pack(record: EpisodeRecord, plan: Plan) -> Packed:
-    """Pack the arrays of a record by a plan."""
+    """Turn the arrays of a record into bytes of the formats that a plan names."""
     blocks = list(_curves(record)) + list(_maps(record, plan)) + list(_effects(record))
     joined = b"".join(_aligned(block.encoded.data) for block in blocks)
     return Packed(blocks, gzip.compress(joined, 6, mtime=0), plan, [])

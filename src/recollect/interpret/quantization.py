@@ -30,7 +30,7 @@ ERROR_BOUND = {"u8": 1 / 254, "u4": 1 / 14, "s8": 1 / 127}
 
 
 class Encoded(NamedTuple):
-    """An array as bytes."""
+    """An array as bytes, with what is needed to read them."""
 
     encoding: str  # a key of the table above
     shape: tuple[int, ...]

@@ -81,7 +81,7 @@ def recall_at(record: EpisodeRecord, maps: Maps, k: int = 1) -> Samples:
 
 
 def mass_on_key(record: EpisodeRecord, maps: Maps) -> Samples:
-    """Yield the weight on the key; chance is the key's share of past steps, times all weight."""
+    """Yield the attention weight on the step with the key, of every question; chance is its share of past steps."""
     for t, (start, stop), _ in decisions(record):
         row = np.nan_to_num(maps.steps[t])
         yield row[start:stop].sum(), row.sum() * (stop - start) / (t + 1)

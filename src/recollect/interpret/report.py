@@ -49,7 +49,7 @@ class Metric:
 
 @dataclass(frozen=True, kw_only=True)
 class HeadReport:
-    """Metrics of one head."""
+    """Measures of one attention head."""
 
     name: str
     label: str  # ``recency``, ``offset n``, ``content``, ``diffuse``, ``static`` or ``unread``

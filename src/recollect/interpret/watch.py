@@ -53,7 +53,7 @@ class Event(NamedTuple):
     probability: float  # naN where a frame is broken
 
     def describe(self) -> str:
-        """Return one line."""
+        """Return the event as one line of text."""
         minutes, seconds = divmod(self.seconds, 60)
         when = f"{int(minutes):02d}:{seconds:05.2f}"
         if self.kind == "broken":
@@ -61,7 +61,7 @@ class Event(NamedTuple):
         return f"{when}  {self.kind:<6}  {self.activity}  ({self.probability:.2f})"
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON data."""
+        """Return the event as JSON data."""
         return self._asdict()
 
 

@@ -86,7 +86,7 @@ def merge_heads(tensor: Tensor) -> Tensor:
 
 
 class MultiHeadAttention(nn.Module):
-    """Attention with its projections.
+    """Multi-head attention with projections of queries, keys, values and output.
 
     Args:
         dim: width of queries and of the output.

@@ -8,7 +8,7 @@ from recollect.ops.linear import Linear
 
 
 class ResidualGate(nn.Module):
-    """``x + y``."""
+    """Residual connection without a gate: ``x + y``."""
 
     def forward(self, stream: Tensor, update: Tensor) -> Tensor:
         """Add the update to the stream, ``[..., dim]``."""

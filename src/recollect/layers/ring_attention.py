@@ -79,7 +79,7 @@ class RingAttention:
         return heads.movedim(0, -2).flatten(-3)
 
     def clear(self, rows: Rows) -> None:
-        """Zero the rows."""
+        """Set the buffers of rows that begin an episode to zero."""
         self.ring.clear(rows.of_heads(self.num_heads))
 
     def _places(self, rows: Rows | None) -> Tensor | None:
@@ -92,7 +92,7 @@ class RingAttention:
         turn: Callable[[Tensor], Tensor] | None = None,
         rows: Rows | None = None,
     ) -> Tensor:
-        """Attend to the window.
+        """Attend from one step to the window in the ring buffer.
 
         Args:
             x: ``[b, dim]``, raw.

@@ -118,7 +118,7 @@ class MirrorRing:
             self._places.index_fill_(0, rows, 0)
 
     def clear(self, rows: Tensor) -> None:
-        """Zero the rows."""
+        """Set the buffers of rows that begin an episode to zero."""
         self.data.index_fill_(0, rows, 0.0)
 
     def _separate(self) -> None:

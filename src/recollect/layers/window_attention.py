@@ -76,7 +76,7 @@ class WindowPlan(NamedTuple):
 
 
 def plan_window(is_first: Tensor, count: Tensor, window: int) -> WindowPlan:
-    """Plan one call.
+    """Find which cached steps and steps of the call each step may attend to.
 
     Args:
         is_first: bool ``[b, t]``.

@@ -24,7 +24,7 @@ from torch import Tensor
 
 
 class VTrace(NamedTuple):
-    """Targets and advantages."""
+    """Value targets and advantages of V-trace."""
 
     targets: Tensor
     """v_t, ``[b, t]``: targets of the value; 0 where the transition is not valid."""

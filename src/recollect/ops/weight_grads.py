@@ -108,7 +108,7 @@ class _Pairs:
         return x @ self.weight.mT
 
     def input_gradient(self, grad: Tensor) -> Tensor:
-        """Return dx for dy."""
+        """Return the gradient by the inputs for one by the outputs."""
         if self.by_row or torch.is_grad_enabled():  # the graph of the gradient is requested
             return grad @ (self.attached if torch.is_grad_enabled() else self.weight)
         if self.backward is None:

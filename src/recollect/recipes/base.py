@@ -96,13 +96,13 @@ class MakeConfig(Protocol):
     """Function that returns the complete config of one core at one scale."""
 
     def __call__(self, core: str, scale: Scale = "lite") -> TrainerConfig:
-        """Return the config."""
+        """Return the config of a run for a core and a scale."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """An experiment."""
+    """An experiment: its runs at every scale, and how its table is made."""
 
     name: str
     """Key in the RECIPES table."""

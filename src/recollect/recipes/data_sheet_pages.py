@@ -25,7 +25,7 @@ Results = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
-    """Measure and its levels."""
+    """A measure of the data sheet, with the levels at which it is asked."""
 
     key: str
     """First word of the tests' names."""
@@ -44,7 +44,7 @@ class Measure:
 
 @dataclass(frozen=True, kw_only=True)
 class Sheet:
-    """Measurements of one core."""
+    """Measurements of one core for its data sheet."""
 
     core: str
     seeds: int

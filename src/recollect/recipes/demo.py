@@ -104,7 +104,7 @@ def demo(
     episodes: int = 256,
     console: Console | None = None,
 ) -> Demo:
-    """Run the demo.
+    """Train an agent with a memory and one without, film and stream it, and write the page of its memory.
 
     Args:
         root: folder for the run directories and the video.

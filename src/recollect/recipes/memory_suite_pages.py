@@ -118,7 +118,7 @@ class Cells:
 
     @cached_property
     def suite(self) -> Suite:
-        """Scaled scores."""
+        """Scores of the suite, scaled from chance (0) to the oracle (1)."""
         scores = {}
         for row in self.rows:
             for column in self.columns:
@@ -404,7 +404,7 @@ class Cells:
         return [f"Without a row: {names}. They read images or instructions, and the tasks here give neither.", ""]
 
     def page(self, table: str, beats: str, profile: str) -> str:
-        """Return the page."""
+        """Return the page of the memory suite."""
         empty = [
             [_task(column), markdown_cell(self._names(rows)), markdown_cell(reason)]
             for column in self.columns

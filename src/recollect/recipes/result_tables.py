@@ -15,7 +15,7 @@ def markdown_row(cells: Iterable[object]) -> str:
 
 
 def markdown_table(heads: Sequence[str], rows: Iterable[Iterable[object]], align: str | None = None) -> str:
-    """Return a Markdown table.
+    """Return a Markdown table of heads and rows.
 
     Args:
         heads: titles of the columns.

@@ -90,7 +90,7 @@ MODELS = {
 
 
 def encoder(name: str, scale: Scale) -> EncoderConfig:
-    """Return the encoder of a row of the tables."""
+    """Return the config of the image encoder that a row of the tables names."""
     model = lookup(MODELS, name, "model")
     paper, own = scale == "paper", model.changes[scale]
     if model.key == "swin-v2":

@@ -111,11 +111,11 @@ class WandbLogger(RunLogger):
         )
 
     def __call__(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Send one row."""
+        """Send one row of metrics to Weights & Biases."""
         self._run.log(dict(metrics), step=step)
 
     def log_film(self, name: str, step: int, mp4: Path, gif: Path) -> None:
-        """Send the MP4."""
+        """Send an MP4 film to Weights & Biases."""
         self._run.log({name: self._wandb.Video(str(mp4), format="mp4"), f"{name}/step": step})
 
     def log_page(self, name: str, step: int, page: Path, summary: str) -> None:

@@ -111,7 +111,7 @@ class _TwoLines(bar.Progress):
     """A bar, and the metrics below it: a terminal of 80 columns has no room for both in one line."""
 
     def get_renderables(self) -> Iterator[RenderableType]:
-        """The lines."""
+        """Return the lines of the progress display."""
         yield self.make_tasks_table(self.tasks)
         for task in self.tasks:
             if task.fields["metrics"]:
@@ -163,7 +163,7 @@ class Progress:
             self._bar.stop()
 
     def advance(self, done: int) -> None:
-        """Move the bar."""
+        """Move the progress bar."""
         if self._bar is not None:
             self._bar.update(self._task, completed=done)
 

@@ -51,7 +51,7 @@ Reload = Callable[[], nn.Module]
 
 
 class Front:
-    """Handlers of all routes.
+    """Handlers of all routes of the HTTP server.
 
     Args:
         store: of the streams; this object's thread owns it from the start to the end of the application.

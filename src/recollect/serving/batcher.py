@@ -32,7 +32,7 @@ class Ticket(Protocol):
         ...
 
     def set_result(self, result: Any, /) -> None:
-        """Receive the answer."""
+        """Receive the answer of the request."""
         ...
 
     def set_exception(self, exception: Any, /) -> None:
@@ -56,7 +56,7 @@ def settle(outcomes: Outcomes) -> None:
 
 
 class Request(NamedTuple):
-    """What waits."""
+    """A request that waits for its batch."""
 
     ids: tuple[str, ...] | None
     """Streams whose requests it must not overtake; None: all."""

@@ -51,7 +51,7 @@ class Client:
         self._connection.close()
 
     def create(self, id: str | None = None) -> "RemoteStream":
-        """Begin a stream."""
+        """Begin a stream on the server."""
         return RemoteStream(self, self.ask("POST", "/streams", {} if id is None else {"id": id})["id"])
 
     def step_all(self, steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -70,12 +70,12 @@ class RemoteStream:
         return self._client.ask("POST", f"{self._path}/step", {"inputs": inputs, **options})
 
     def fork(self, id: str | None = None) -> "RemoteStream":
-        """Return a copy."""
+        """Return a copy of the stream, which goes on by itself."""
         body = {} if id is None else {"id": id}
         return RemoteStream(self._client, self._client.ask("POST", f"{self._path}/fork", body)["id"])
 
     def roll_back(self, steps: int) -> dict[str, Any]:
-        """Undo the last steps."""
+        """Undo the last steps of the stream."""
         return self._client.ask("POST", f"{self._path}/rollback", {"steps": steps})
 
     def evict(self) -> dict[str, Any]:
@@ -87,5 +87,5 @@ class RemoteStream:
         return self._client.ask("GET", self._path)
 
     def delete(self) -> None:
-        """End it."""
+        """End the stream, and free its memory on the server."""
         self._client.ask("DELETE", self._path)

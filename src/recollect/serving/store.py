@@ -69,7 +69,7 @@ class Memory(NamedTuple):
 
 @dataclass
 class Entry:
-    """A stream."""
+    """Where the memory of a live stream is, its steps, and the time of its last request."""
 
     steps: int = 0
     undo: int = 0  # steps that can be rolled back

@@ -195,7 +195,7 @@ class TrainerConfig(CheckedConfig, ABC):
 
     @property
     def trained_on(self) -> Any:
-        """Stream task, or config of the world."""
+        """The stream task or the config of the world that the model learns."""
         return getattr(self, self.task_field)
 
     @property
@@ -297,7 +297,7 @@ class StreamConfig(TrainerConfig):
 
     @property
     def has_predictions(self) -> bool:
-        """Answers of asked steps."""
+        """Whether `--predictions` can write the answers of asked steps."""
         return True
 
     @property
@@ -383,7 +383,7 @@ class ActingConfig(TrainerConfig):
 
     @property
     def title(self) -> str:
-        """World and core."""
+        """Names of the world and of the core."""
         return f"{self.world.title} · {type(self.core).__name__.removesuffix('Config')}"
 
     def _model_names(self) -> Mapping[str, Any]:

@@ -141,7 +141,7 @@ class Curriculum(Generic[T]):
         return math.ceil(self.config.episodes / max(sum(row is not None for row in rows), 1))
 
     def advance(self) -> None:
-        """Begin the next level."""
+        """Begin the next level of the curriculum."""
         self.level, self.rollouts = self.level + 1, 0
         self._scores = []
 

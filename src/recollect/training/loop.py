@@ -192,7 +192,7 @@ class Fit:
             self.save()
 
     def save(self, states: RandomStates | None = None) -> None:
-        """Write a checkpoint."""
+        """Write a checkpoint of model, trainer and progress."""
         self._write(self.directory.checkpoints, self.config.fit.keep_checkpoints, states)
 
     def _write(self, folder: Path, keep: int, states: RandomStates | None = None) -> None:

@@ -19,7 +19,7 @@ class Best(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Result of a run."""
+    """What a run reached, and why it ended."""
 
     status: Status
     """All steps are done; ``stop_score`` was reached; or Ctrl-C or SIGTERM stopped it, and it was saved."""

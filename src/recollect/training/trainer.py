@@ -111,7 +111,7 @@ class SampledDataTrainer(Trainer, Generic[ConfigT, ModelT]):
 
     @property
     def agent(self) -> ModelT:
-        """The model."""
+        """The model that learns."""
         return self.model
 
     @abstractmethod
@@ -135,7 +135,7 @@ class SampledDataTrainer(Trainer, Generic[ConfigT, ModelT]):
         return numbers | {"learning_rate": rate}
 
     def save(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Return optimiser and generator."""
+        """Return the state of optimiser and generator for a checkpoint."""
         return {"generator": self.generator.get_state(), **optimizer_tensors(self.optimizer)}, {"updates": self.updates}
 
     def load(self, tensors: Mapping[str, Tensor], data: Mapping[str, Any]) -> None:

@@ -20,7 +20,7 @@ from recollect.training.training_aids import all_training_aids
 
 @dataclass(frozen=True)
 class Start:
-    """Weights of another run."""
+    """Weights of another run from which a run starts."""
 
     path: str
     """Its directory."""

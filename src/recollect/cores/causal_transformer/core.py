@@ -98,7 +98,7 @@ class CausalTransformerLayer(nn.Module):
     def forward(
         self, x: Tensor, keys: Tensor, values: Tensor, visible: Tensor, angles: Phases | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute one layer.
+        """Attend to the window and apply the feed-forward part.
 
         Args:
             x: ``[b, t, dim]``.

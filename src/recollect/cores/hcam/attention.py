@@ -130,7 +130,7 @@ class HierarchicalAttention(nn.Module):
         valid: Tensor | None = None,
         form: Form | None = None,
     ) -> Tensor:
-        """Read the chunks.
+        """Attend to the most relevant chunks, and to the steps in them.
 
         Args:
             queries: ``[b, t, dim]``, normed by the caller.

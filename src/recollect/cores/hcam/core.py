@@ -67,7 +67,7 @@ class LayerMemory(NamedTuple):
 
 
 class HierarchicalChunkMemoryState(NamedTuple):
-    """State of the core."""
+    """State of a HierarchicalChunkMemory."""
 
     layers: tuple[LayerMemory, ...]
     lengths: Tensor

@@ -113,7 +113,7 @@ class LifelongStream(ChunkStream):
 
     @property
     def footprint(self) -> Footprint:
-        """The parts of :attr:`nbytes`."""
+        """Bytes of every kind of buffer, which add up to :attr:`nbytes`."""
         parts = {"device": 0, "host": 0, "disk": self.store.data.nbytes if self.store.on_disk else 0}
         for buffer in self.buffers()[: -1 if self.store.on_disk else None]:
             parts["host" if buffer.device.type == "cpu" else "device"] += buffer.nbytes

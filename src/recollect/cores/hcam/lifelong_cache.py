@@ -48,7 +48,7 @@ class ChunkIndex:
         self.counts[row] = self.next[row] = 0
 
     def recount(self) -> None:
-        """Update ``held`` and ``absent``."""
+        """Count again which chunks of every row are stored: update ``held`` and ``absent``."""
         self.held, self.absent = max(self.counts), None
         if min(self.counts) < self.held:
             device = self.lengths.device
@@ -56,7 +56,7 @@ class ChunkIndex:
             self.absent = torch.arange(self.held, device=device) >= counts[:, None, None]
 
     def absent_of(self, rows: Rows | None) -> Tensor | None:
-        """Return :attr:`absent` of some rows; None: of all."""
+        """Return the mask of places without a chunk in some rows; None: in all rows."""
         return self.absent if self.absent is None or rows is None else self.absent[rows.index]
 
     def order(self, rows: Rows | None = None) -> Tensor:

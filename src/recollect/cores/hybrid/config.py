@@ -64,7 +64,7 @@ class HybridConfig(CoreConfig):
 
     @property
     def training_aids(self) -> tuple[str, ...]:
-        """Those of the layers."""
+        """Training aids that the configs of the layers offer."""
         return tuple(dict.fromkeys(aid for part in self.parts for aid in part.training_aids))
 
     @property

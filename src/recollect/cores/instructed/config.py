@@ -77,7 +77,7 @@ class InstructedTransformerConfig(CoreConfig):
         return self.chunk_len if self.feedback == "none" else None
 
     def build(self, input_dim: int) -> InstructedTransformer:
-        """Make the core."""
+        """Build the core."""
         from recollect.cores.instructed.core import InstructedTransformer
 
         return InstructedTransformer(self, input_dim)

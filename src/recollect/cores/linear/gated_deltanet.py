@@ -78,7 +78,7 @@ class GatedDeltaNetLayer(MemoryLayer):
         return (self.num_heads, *self.sizes), (self.convolution.weight.shape[1] - 1, self.split[0])
 
     def forward(self, x: Tensor, memory: Memory, first: Tensor) -> tuple[Tensor, Memory]:
-        """Take t steps."""
+        """Run the layer over t steps."""
         matrix, window = memory
         heads, (e, v) = self.num_heads, self.sizes
         mixed, gate, rate, step = self.expand(self.norm(x)).split(self.split, -1)

@@ -78,7 +78,7 @@ class Mamba2Layer(MemoryLayer):
         return (self.num_heads, *self.sizes), (self.convolution.weight.shape[1] - 1, sum(self.parts))
 
     def forward(self, x: Tensor, memory: Memory, first: Tensor) -> tuple[Tensor, Memory]:
-        """Take t steps."""
+        """Run the layer over t steps."""
         matrix, window = memory
         gate, mixed, step = self.expand(self.norm(x)).split(self.split, -1)
         weights = self.convolution

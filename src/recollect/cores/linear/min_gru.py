@@ -62,7 +62,7 @@ class MinGRULayer(MemoryLayer):
         return ((self.width,),)
 
     def forward(self, x: Tensor, memory: Memory, first: Tensor) -> tuple[Tensor, Memory]:
-        """Take t steps."""
+        """Run the layer over t steps."""
         (h,) = memory
         keep, candidate = self.gates(self.norm(x)).to(h.dtype).chunk(2, -1)
         candidate = torch.where(candidate >= 0, candidate + 0.5, candidate.sigmoid())

@@ -79,7 +79,7 @@ class MLSTMLayer(MemoryLayer):
         return (self.num_heads, e, v), (self.num_heads, e), (self.num_heads,)
 
     def forward(self, x: Tensor, memory: Memory, first: Tensor) -> tuple[Tensor, Memory]:
-        """Take t steps."""
+        """Run the layer over t steps."""
         matrix, total, m = memory
         heads, (e, _) = self.num_heads, self.sizes
         n = self.norm(x)

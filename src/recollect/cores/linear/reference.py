@@ -28,7 +28,7 @@ Leaves = list[Tensor]
 def reference_unroll(
     core: LinearRecurrence[StateT], inputs: Tensor, state: Any, is_first: Tensor
 ) -> tuple[Tensor, StateT]:
-    """Compute ``core(inputs, state, is_first)``."""
+    """Compute ``core(inputs, state, is_first)`` step by step, from the equations."""
     all_outputs, all_memories = [], []
     for row, row_inputs in enumerate(inputs):
         memories = [[leaf[row, layer] for leaf in state] for layer in range(len(core.layers))]

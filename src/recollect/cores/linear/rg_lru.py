@@ -101,7 +101,7 @@ class RGLRULayer(MemoryLayer):
         return (self.width,), (self.convolution.weight.shape[1] - 1, self.width)
 
     def forward(self, x: Tensor, memory: Memory, first: Tensor) -> tuple[Tensor, Memory]:
-        """Take t steps."""
+        """Run the layer over t steps."""
         h, window = memory
         gate, u = self.expand(self.norm(x)).chunk(2, -1)
         u, window = short_convolution(u, self.convolution.weight, self.convolution.bias, window, first)

@@ -69,7 +69,7 @@ class LinearRecurrence(MemoryCore[StateT]):
         self.norm = nn.RMSNorm(config.dim, EPSILON) if config.final_norm else nn.Identity()
 
     def initial_state(self, batch_size: int) -> StateT:
-        """Return zeros."""
+        """Return a state of zeros."""
         shapes = self.layers[0].shapes()
         return self.state_type._make(self.zeros(batch_size, len(self.layers), *shape) for shape in shapes)
 

@@ -39,7 +39,7 @@ class SegmentPlan(NamedTuple):
 
 
 def plan_segments(is_first: Tensor, steps: Tensor, chunk_len: int, capacity: int, slots: int) -> SegmentPlan:
-    """Plan one call.
+    """Find which steps and landmarks each segment of a call may attend to.
 
     Args:
         is_first: bool ``[b, t]``.

@@ -160,7 +160,7 @@ class LayerRings:
         )
 
     def clear(self, rows: Rows) -> None:
-        """Zero the rows."""
+        """Set the buffers of rows that begin an episode to zero."""
         by_head = rows.of_parts(self.config.num_heads)
         self.window.clear(by_head)
         self.segment.clear(rows.index)

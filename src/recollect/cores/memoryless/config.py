@@ -40,7 +40,7 @@ class MemorylessConfig(CoreConfig):
 
     @property
     def reach(self) -> int:
-        """The current step alone."""
+        """Steps back that the core can see: none."""
         return 0
 
     def build(self, input_dim: int) -> Memoryless:

@@ -93,7 +93,7 @@ class SpatialAttentionMemory(MemoryCore[SpatialAttentionMemoryState]):
         """Nats by which content adds more to a place's score than location does."""
 
     def initial_state(self, batch_size: int) -> SpatialAttentionMemoryState:
-        """Return zeros."""
+        """Return a state of zeros."""
         m = self.config.map_dim if self.is_recurrent else 0
         maps = self.zeros(batch_size, m, *self.config.grid)
         vector = self.zeros(batch_size, self.config.dim)

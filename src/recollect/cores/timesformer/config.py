@@ -52,7 +52,7 @@ class TimeSformerConfig(MapConfig):
 
     @property
     def reach(self) -> int:
-        """Steps back that the windows show: layers x window."""
+        """Steps back that the core can see: layers x window."""
         return self.num_layers * self.memory_len
 
     def build(self, input_dim: int) -> TimeSformer:

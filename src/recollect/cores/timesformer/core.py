@@ -66,7 +66,7 @@ from recollect.ops.linear import Linear
 
 
 class TimeSformerState(NamedTuple):
-    """Cached frames."""
+    """State of a TimeSformer: the tokens of the last frames in every layer."""
 
     window: Tensor
     """float ``[b, layers, memory_len, n, d]``: centered tokens without their time, oldest first; zero where not of this
@@ -92,7 +92,7 @@ class TimeSformerLayer(nn.Module):
             nn.init.zeros_(self.time_out.bias)
 
     def forward(self, x: Tensor, frames: Tensor, visible: Tensor, times: Tensor) -> Tensor:
-        """Compute one layer.
+        """Attend over time and space and apply the feed-forward part.
 
         Args:
             x: ``[b, t, n, d]``.

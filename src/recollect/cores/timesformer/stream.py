@@ -54,7 +54,7 @@ class SamePlaceStep:
         return self.ring.window(self._entries(rows))[:, 1:].unflatten(0, (-1, self.places)).transpose(1, 2)
 
     def clear(self, rows: Rows) -> None:
-        """Zero the rows."""
+        """Set the buffers of rows that begin an episode to zero."""
         self.ring.clear(rows.of_parts(self.places))
 
     def _entries(self, rows: Rows | None) -> Tensor | None:
@@ -102,7 +102,7 @@ class AllPlacesStep:
         return self.ring.window(None if rows is None else rows.index)[:, 1:]
 
     def clear(self, rows: Rows) -> None:
-        """Zero the rows."""
+        """Set the buffers of rows that begin an episode to zero."""
         self.ring.clear(rows.index)
 
     def __call__(self, x: Tensor, hidden: Tensor | None, rows: Rows | None = None) -> Tensor:

@@ -118,7 +118,7 @@ class FoldedBlock:
 
     @property
     def rest(self) -> list[Affine]:
-        """The maps of :meth:`join`."""
+        """The linear maps that :meth:`join` applies."""
         return [self.out] if self.block.feedforward is None else [self.out, self.expand, self.contract]
 
     def project(self, inputs: Tensor, affine: Affine) -> tuple[Tensor, ...]:

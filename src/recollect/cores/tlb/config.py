@@ -140,7 +140,7 @@ class TemporalLatentBottleneckConfig(CoreConfig):
         return self.chunk_len if self.feedback == "none" else None
 
     def build(self, input_dim: int) -> TemporalLatentBottleneck:
-        """Make the core."""
+        """Build the core."""
         from recollect.cores.tlb.core import TemporalLatentBottleneck
 
         return TemporalLatentBottleneck(self, input_dim)

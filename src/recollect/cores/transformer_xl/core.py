@@ -63,7 +63,7 @@ from recollect.ops.linear import Linear, linear
 
 
 class TransformerXLState(NamedTuple):
-    """Cached layer inputs."""
+    """State of a TransformerXL: the inputs of every layer in the window."""
 
     window: Tensor
     """``[b, layers, memory_len, dim]``: raw layer inputs, oldest first; zero where not of this episode."""
@@ -137,7 +137,7 @@ class TransformerXLLayer(nn.Module):
         return FoldedLayer(weight, bias, delta, keys)
 
     def forward(self, x: Tensor, memory: Tensor, held: Tensor, visible: Tensor, positions: RelativePositions) -> Tensor:
-        """Compute one layer.
+        """Attend to the window and apply the feed-forward part.
 
         Args:
             x: ``[b, t, dim]``.

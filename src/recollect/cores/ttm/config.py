@@ -106,7 +106,7 @@ class TokenTuringMachineConfig(TokenConfig):
 
     @property
     def held(self) -> int:
-        """Tokens in the state."""
+        """Tokens that the state holds."""
         return self.num_slots * (STRIDE if self.memory == "sample" else 1)
 
     @property

@@ -74,7 +74,7 @@ GROWS = (
 
 
 class TokenTuringMachineState(NamedTuple):
-    """The memory."""
+    """State of a TokenTuringMachine: its memory tokens."""
 
     memory: Tensor
     """float ``[b, m, d]``; ``[b, 5 m, d]`` where every fifth token is read."""

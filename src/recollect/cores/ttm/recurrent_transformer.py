@@ -34,7 +34,7 @@ from recollect.layers.feedforward import input_projection, linear_flops
 
 
 class RecurrentTransformerState(NamedTuple):
-    """The state tokens."""
+    """State of a RecurrentTransformer: its state tokens."""
 
     memory: Tensor
     """float ``[b, m, d]``."""

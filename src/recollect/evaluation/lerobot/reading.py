@@ -116,7 +116,7 @@ class _Dataset:
         return found
 
     def read(self) -> dict[str, Any]:
-        """Read all parts."""
+        """Read all tables of a LeRobot dataset."""
         sentences = self._tasks()
         episodes = self._episodes()
         lengths = np.array([row["length"] for row in episodes])

@@ -133,7 +133,7 @@ class _Dataset:
             self.columns[name] = values.astype(INDICES[name])
 
     def write(self) -> None:
-        """Write all files."""
+        """Write all files of a LeRobot dataset."""
         arrow, parquet, _ = load_packages()
         (self.root / "meta").mkdir()
         videos = {} if self.in_table else {key: self._write_videos(key, array) for key, array in self.videos.items()}

@@ -45,7 +45,7 @@ class MakeAgent(Protocol):
     """Function that returns the run of a core at a scale."""
 
     def __call__(self, core: str, scale: Scale = "lite") -> ImpalaConfig:
-        """Return the config."""
+        """Return the config of an agent with a core at a scale."""
         ...
 
 

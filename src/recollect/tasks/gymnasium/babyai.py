@@ -81,7 +81,7 @@ class BabyAI(gymnasium.Env[Any, Any]):
         return self.current.render()
 
     def close(self) -> None:
-        """Close all levels."""
+        """Close the environments of all levels."""
         for environment in self.environments:
             environment.close()
 

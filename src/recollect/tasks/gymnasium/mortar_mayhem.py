@@ -167,7 +167,7 @@ class Arena:
 
     @property
     def score(self) -> int:
-        """Commands completed."""
+        """Number of commands that were carried out."""
         return self.environment._total_commands_completed
 
     def oracle_action(self) -> tuple[int, int]:

@@ -49,7 +49,7 @@ class StackedRows:
 
     @property
     def needs(self) -> list[MemoryNeed | None]:
-        """Those of the rows."""
+        """Memory needs that the environments named in the last step."""
         return self.rows.needs
 
     def render(self, row: int) -> Any:

@@ -31,12 +31,12 @@ class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
         self.observation_space = spaces.Dict({"observation": env.observation_space, "action_mask": mask})
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode."""
+        """Begin an episode; the observation gets the mask of allowed actions."""
         observation, info = self.env.reset(seed=seed, options=options)
         return self._shown(observation, info), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Take one action."""
+        """Take one action; the observation gets the mask of allowed actions."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         return self._shown(observation, info), reward, terminated, truncated, info
 

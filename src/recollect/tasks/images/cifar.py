@@ -44,7 +44,7 @@ class CIFAR(PhotographTask):
 
     @property
     def num_classes(self) -> int:
-        """Number of labels."""
+        """Number of classes of pictures."""
         return self.classes
 
     def read(self, *, test: bool) -> Photographs:

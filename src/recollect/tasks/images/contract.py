@@ -25,7 +25,7 @@ MEAN, DEVIATION = 0.5, 0.25  # constants that normalize brightness
 
 
 class Pictures(NamedTuple):
-    """b pictures."""
+    """A batch of b pictures with their labels."""
 
     images: torch.Tensor
     """float ``[b, 3, y, x]``, 0..1."""
@@ -52,7 +52,7 @@ class ImageTask(StreamTask):
     @property
     @abstractmethod
     def num_classes(self) -> int:
-        """Number of labels."""
+        """Number of classes of pictures."""
 
     @abstractmethod
     def pictures(self, batch_size: int, generator: torch.Generator) -> Pictures:

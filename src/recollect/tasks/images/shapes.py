@@ -44,7 +44,7 @@ class Shapes(ImageTask):
 
     @property
     def num_classes(self) -> int:
-        """Number of labels."""
+        """Number of classes of pictures."""
         return len(OUTLINES)
 
     def pictures(self, batch_size: int, generator: torch.Generator) -> Pictures:
@@ -56,7 +56,7 @@ class Shapes(ImageTask):
 
 
 def draw(labels: torch.Tensor, scene: torch.Tensor, strokes: torch.Tensor, size: int) -> Pictures:
-    """Render scenes.
+    """Render scenes of shapes as pictures.
 
     Args:
         labels: long ``[b]``.

@@ -36,7 +36,7 @@ class STL10(PhotographTask):
 
     @property
     def num_classes(self) -> int:
-        """Number of labels."""
+        """Number of classes of pictures."""
         return 10
 
     def read(self, *, test: bool) -> Photographs:

@@ -82,7 +82,7 @@ class AAN(DatasetTask):
 
 
 class Pairs(NamedTuple):
-    """Contents of a file."""
+    """Pairs of papers in a file, and whether one cites the other."""
 
     labels: torch.Tensor  # long [n]: 0 or 1
     one: list[bytes]  # the first texts

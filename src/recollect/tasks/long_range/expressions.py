@@ -41,7 +41,7 @@ class Shape(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """n expressions, concatenated."""
+    """A number of ListOps expressions, concatenated."""
 
     tokens: np.ndarray  # uint8, of all rows
     ends: np.ndarray  # int64 [n]: end of each row in tokens

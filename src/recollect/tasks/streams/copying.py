@@ -62,5 +62,5 @@ class Copying(StreamTask):
         return batch._replace(loss_mask=torch.ones_like(batch.loss_mask)) if self.loss_on == "all" else batch
 
     def count_items(self, batch: Batch) -> torch.Tensor:
-        """Count the digits."""
+        """Return 1 at the steps that show a digit, and 0 at the others."""
         return (torch.arange(self.spec.length) < self.num_digits).long().expand(len(batch.inputs), -1)

@@ -21,7 +21,7 @@ class Activity(NamedTuple):
 
 
 class Video(NamedTuple):
-    """Annotations of a video."""
+    """Activities in a video, with their times."""
 
     name: str
     seconds: float  # length; NaN where unknown

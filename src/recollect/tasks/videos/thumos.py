@@ -64,7 +64,7 @@ class Thumos(VideoTask):
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """Names of the sports."""
+        """Names of the twenty sports."""
         return CLASSES
 
     @property

@@ -283,7 +283,7 @@ class TensorWorld(World, Generic[S]):
         """Return the observation of every row, as new tensors."""
 
     def plan(self, state: S) -> torch.Tensor | None:
-        """Return the best actions."""
+        """Return the best action of every row, by an oracle that sees everything."""
         return None
 
     def look(self, state: S) -> Truth | None:

@@ -20,7 +20,7 @@ RIGHT_SIDE, WRONG_SIDE = (30, 150, 70), (150, 50, 45)
 
 
 def draw(length: int, cue_cell: int, x: int, *, up: bool, turn: int) -> np.ndarray:
-    """Draw the picture.
+    """Draw the T-maze with the agent as a picture.
 
     Args:
         length: x of the junction.

@@ -124,7 +124,7 @@ class CloningConfig(ActingConfig):
 
     @property
     def teacher_description(self) -> str:
-        """Teacher that was imitated."""
+        """Name of the teacher that was imitated."""
         return f"cloned {self.teacher.name}"
 
     @property
@@ -134,7 +134,7 @@ class CloningConfig(ActingConfig):
 
     @property
     def title(self) -> str:
-        """World, core and teacher."""
+        """Names of the world, the core and the teacher."""
         return f"{self.learner.title} · cloning"
 
     def build_agent(self) -> ActorCritic:
@@ -142,7 +142,7 @@ class CloningConfig(ActingConfig):
         return self.learner.build_agent()
 
     def build(self) -> Trainer:
-        """Make the trainer."""
+        """Build the trainer."""
         from recollect.training.imitation import sources, trainers
 
         if isinstance(self.world, RecordingConfig):

@@ -51,7 +51,7 @@ class TeacherConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ImitationConfig:
-    """Imitate, then reinforce."""
+    """Settings of imitation before reinforcement learning."""
 
     steps: int | None = None
     """First optimiser steps, which only imitate; 0: imitation and reinforcement from the beginning.

@@ -150,7 +150,7 @@ class EpisodeBatches(DemonstrationBatches):
     """Long ``[n, b]``: episodes of the batches that were drawn and not yet taken."""
 
     def take(self, steps: int, state: Any) -> Rollout:
-        """Return the next batch.
+        """Return the next batch of recorded episodes.
 
         Args:
             steps: most steps T.

@@ -95,7 +95,7 @@ class NamedActions(Teacher):
         raise RuntimeError("recorded episodes have no targets for other steps; only the trainer cloning reads them")
 
     def actions(self, target: Tensor, generator: Generator) -> Tensor:
-        """Return the target actions."""
+        """Return the actions that the world names as targets."""
         return target
 
     def divergence(self, learner: Distribution, target: Tensor) -> Tensor:
@@ -103,7 +103,7 @@ class NamedActions(Teacher):
         return -learner.log_prob(target)
 
     def choices(self, target: Tensor) -> Tensor:
-        """Return the target actions."""
+        """Return the actions that the world names as targets."""
         return target
 
 
@@ -118,7 +118,7 @@ class WorldTeacher(NamedActions):
         self.name = name
 
     def show(self, world: World, inputs: ActorInputs, is_first: Tensor) -> Tensor:
-        """Return the policy's actions."""
+        """Return the actions of the world's own policy."""
         actions = world.expert(self.name)
         assert actions is not None  # see require
         return actions
@@ -197,7 +197,7 @@ class RunTeacher(Teacher):
         return output.policy
 
     def actions(self, target: Tensor, generator: Generator) -> Tensor:
-        """Draw from its policy."""
+        """Draw actions from the trained agent's policy."""
         return self.agent.distribution(target).sample(generator)
 
     def divergence(self, learner: Distribution, target: Tensor) -> Tensor:
@@ -205,7 +205,7 @@ class RunTeacher(Teacher):
         return learner.divergence(self.agent.distribution(target))  # type: ignore[arg-type]
 
     def choices(self, target: Tensor) -> Tensor:
-        """Return its likeliest actions."""
+        """Return the likeliest actions of the trained agent."""
         return self.agent.distribution(target).mode()
 
 

@@ -71,7 +71,7 @@ class RecordedTrainer(Trainer):
 
     @property
     def agent(self) -> ActorCritic:
-        """The learner's agent."""
+        """The agent that learns."""
         return self.model
 
     def step(self) -> dict[str, float]:

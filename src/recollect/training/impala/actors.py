@@ -60,7 +60,7 @@ class Actors(ABC):
 
     @abstractmethod
     def take(self) -> Delivery:
-        """Return the next rollout.
+        """Wait for the next rollout and return it.
 
         Raises:
             StepError: a world raised or hangs, or something is not finite; names the actor and, when known, the row.
@@ -105,7 +105,7 @@ class SyncActors(Actors):
 
     @property
     def collectors(self) -> Sequence[Collector]:
-        """The only one."""
+        """The only collector, which plays in the learner."""
         return [self.collector]
 
     def take(self) -> Delivery:
@@ -170,7 +170,7 @@ class AsyncActors(Actors):
 
     @property
     def collectors(self) -> Sequence[Collector]:
-        """Those of threads."""
+        """Collectors of actors in threads; none where actors are other processes."""
         return self.placement.collectors
 
     @property
@@ -235,7 +235,7 @@ class AsyncActors(Actors):
         return super().saved() or [None] * len(self.incarnations)
 
     def close(self) -> None:
-        """Close the placement."""
+        """Stop all actors."""
         self.placement.close()
 
     def _ask(self) -> None:

@@ -136,7 +136,7 @@ class SupervisionConfig:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Names of the metrics."""
+        """Names of the metrics that supervision reports."""
         labels = ("label_loss", "label_accuracy") if self.label_cost else ()
         attention = ("attention_loss",) if self.attention_cost else ()
         return (*labels, *attention, *(("decision_loss",) if self.decision_cost else ()))
@@ -308,7 +308,7 @@ class ImpalaConfig(ActingConfig):
         )
 
     def build(self) -> Trainer:
-        """Make the trainer."""
+        """Build the trainer."""
         from recollect.training.impala.trainer import ImpalaTrainer
 
         return ImpalaTrainer(self)

@@ -109,7 +109,7 @@ class ActorLost(NamedTuple):
 
 
 class Placement(ABC):
-    """Place where actors run."""
+    """Starts actors somewhere, and carries requests and rollouts between them and the learner."""
 
     collectors: Sequence[Collector] = ()
     """Those that live in the learner's process."""

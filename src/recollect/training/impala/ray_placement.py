@@ -180,7 +180,7 @@ class RayPlacement(Placement):
         self._version, self._put = -1, None
 
     def start(self, actor: int, incarnation: int) -> None:
-        """Start a process."""
+        """Start the process of an actor."""
         player = self._players[actor] = self._make()
         self._asked[player.begin.remote(self._setup, actor, incarnation)] = Request(actor, incarnation)
 
@@ -231,7 +231,7 @@ class RayPlacement(Placement):
         """Do nothing: the learner's copy is freed with its last use."""
 
     def stop(self, actor: int) -> None:
-        """Kill the process."""
+        """Kill the process of an actor."""
         with suppress(self._ray.exceptions.RayError):
             self._ray.kill(self._players[actor], no_restart=True)
 

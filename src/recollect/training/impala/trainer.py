@@ -109,7 +109,7 @@ class ImpalaTrainer(Trainer):
 
     @property
     def agent(self) -> ActorCritic:
-        """The learner's agent."""
+        """The agent that learns."""
         return self.model
 
     def load_initial_weights(self, weights: Mapping[str, Tensor]) -> None:

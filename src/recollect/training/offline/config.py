@@ -77,12 +77,12 @@ class OfflineConfig(ActingConfig):
 
     @property
     def training_aids(self) -> tuple[str, ...]:
-        """Those of the core."""
+        """Training aids that the core offers."""
         return self.core.training_aids
 
     @property
     def title(self) -> str:
-        """World and core."""
+        """Names of the world and of the core."""
         return f"{super().title} · offline"
 
     def build_agent(self) -> DecisionTransformer:
@@ -91,7 +91,7 @@ class OfflineConfig(ActingConfig):
         return self.agent.build(self.core, spec.observation_space, spec.action_space)
 
     def build(self) -> Trainer:
-        """Make the trainer."""
+        """Build the trainer."""
         from recollect.training.offline.decision_transformer import OfflineTrainer
 
         return OfflineTrainer(self)

@@ -65,7 +65,7 @@ class SupervisedConfig(StreamConfig):
         return self.agent.build(self.core, **{name: getattr(spec, name) for name in names})
 
     def build(self) -> Trainer:
-        """Make the trainer."""
+        """Build the trainer."""
         from recollect.training.streams.supervised import SupervisedTrainer
 
         return SupervisedTrainer(self)
@@ -80,7 +80,7 @@ class SupervisedConfig(StreamConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainingConfig:
-    """Restore hidden tokens first."""
+    """Settings of pretraining that restores hidden tokens."""
 
     steps: int = 0
     """The first steps of the run, which restore hidden tokens of the task's rows; 0 for no pretraining."""
@@ -121,7 +121,7 @@ class ClassificationConfig(StreamConfig):
         return self.agent.build(self.encoder, self.task.spec, restores=self.pretraining.steps > 0)
 
     def build(self) -> Trainer:
-        """Make the trainer."""
+        """Build the trainer."""
         from recollect.training.streams.classification import ClassificationTrainer
 
         return ClassificationTrainer(self)
@@ -165,7 +165,7 @@ class DetectionConfig(StreamConfig):
 
     @property
     def training_aids(self) -> tuple[str, ...]:
-        """Those of the core."""
+        """Training aids that the core offers."""
         return self.core.training_aids
 
     @property
@@ -185,7 +185,7 @@ class DetectionConfig(StreamConfig):
         )
 
     def build(self) -> Trainer:
-        """Make the trainer."""
+        """Build the trainer."""
         from recollect.training.streams.detection import DetectionTrainer
 
         return DetectionTrainer(self)
@@ -220,7 +220,7 @@ class SelfSupervisedConfig(StreamConfig):
 
     @property
     def title(self) -> str:
-        """Pictures and encoder."""
+        """Names of the pictures and of the encoder."""
         return super().title.replace(" · ", " without labels · ")
 
     def build_agent(self) -> SiT:
@@ -228,7 +228,7 @@ class SelfSupervisedConfig(StreamConfig):
         return self.agent.build(self.encoder, self.task.spec)
 
     def build(self) -> Trainer:
-        """Make the trainer."""
+        """Build the trainer."""
         from recollect.training.streams.self_supervised import SelfSupervisedTrainer
 
         return SelfSupervisedTrainer(self)

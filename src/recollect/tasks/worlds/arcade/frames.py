@@ -28,7 +28,7 @@ STEPS = ((-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1))
 
 @dataclass(frozen=True)
 class Sprite:
-    """Appearance of an object."""
+    """Shape and colour of an object in a frame."""
 
     rows: tuple[str, ...]
     """Lines of equal length, one character per unit; a space is transparent."""

@@ -108,7 +108,7 @@ class CoveredObjects(Tabletop[CoveredState]):
         )
 
     def act(self, state: CoveredState, free: torch.Tensor, actions: torch.Tensor) -> Advance:
-        """Move and lift."""
+        """Move the hand and lift the covers."""
         hand = self.move(state.hand, free, actions)
         distance = (state.places - hand.place[:, None]).norm(dim=2)
         lifts = hand.closed & (distance.amin(1) < REACH)

@@ -59,7 +59,7 @@ class OrderShownOnceConfig(TabletopConfig):
 
     @property
     def shown_steps(self) -> int:
-        """Steps with a light."""
+        """Steps at the start in which lights show the order."""
         return self.show_steps * self.num_buttons
 
     @property
@@ -120,7 +120,7 @@ class OrderShownOnce(Tabletop[OrderState]):
         )
 
     def act(self, state: OrderState, free: torch.Tensor, actions: torch.Tensor) -> Advance:
-        """Move and press."""
+        """Move the hand and press the buttons."""
         hand = self.move(state.hand, free, actions)
         distance = (state.buttons - hand.place[:, None]).norm(dim=2).masked_fill(self._is_dark(state), torch.inf)
         touched = distance.argmin(1)

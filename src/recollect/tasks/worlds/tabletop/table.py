@@ -134,7 +134,7 @@ class TabletopConfig(WorldConfig):
 
 
 class Hand(NamedTuple):
-    """State of the hand."""
+    """Position and grip of the hand above the table."""
 
     place: torch.Tensor  # float [b, 2]: x and y
     closed: torch.Tensor  # bool [b]
