@@ -23,9 +23,44 @@ def scripts():
     sys.path[:] = before
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
-def test_the_number_of_memories_is_that_of_the_table(page):
-    assert f"{len(CORES)} memories behind one call" in " ".join((ROOT / page).read_text().split())
+COUNTED = re.compile(
+    r"\b(two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|[1-9]\d*) (\w+ )?"
+    r"(cores|memories|promises|lines of a card|recipes|worlds|tasks|trainers|claims)\b",
+    re.IGNORECASE,
+)
+GENERATED = re.compile(r"<!-- recollect:([\w-]+):begin -->.*?<!-- recollect:\1:end -->", re.DOTALL)
+NUMBERS = {
+    name: number
+    for number, name in enumerate(("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"))
+}
+
+
+def test_counts_of_the_first_pages_are_those_of_the_code():
+    import report_pays
+
+    promises = (ROOT / "docs/contract.md").read_text().split("## The nine promises")[1].split("\n\n")[1]
+    figure = (ROOT / "docs/assets/pays-light.svg").read_text()
+    made = {
+        "memories behind one call": len(CORES),
+        "memories get in": len(report_pays.SHOWN),
+        "tasks, in percent": figure.count("rotate("),
+        "promises": len(re.findall(r"^\d\.", promises, re.MULTILINE)),
+    }
+    seen = set()
+    for page in ("README.md", "docs/index.md", "docs/contract.md"):
+        text = " ".join(GENERATED.sub("", (ROOT / page).read_text()).split())
+        for what, number in made.items():
+            for word in re.findall(rf"\[?(\w+) {what}", text):
+                if word in NUMBERS or word.isdigit():
+                    seen.add(what)
+                    assert NUMBERS.get(word) == number or word == str(number), (page, word, what)
+    assert seen == set(made)
+
+
+@pytest.mark.parametrize("page", ["start", "certificate", "benchmark", "cores/index", "cores/linear", "write-a-core"])
+def test_no_number_of_things_that_grow_is_typed_by_hand(page):
+    text = GENERATED.sub("", (ROOT / f"docs/{page}.md").read_text())
+    assert [found[0] for found in COUNTED.finditer(text)] == []
 
 
 def test_the_readme_is_short():
