@@ -46,7 +46,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "run_commands:Push",
         "share a model on the Hugging Face Hub: recollect push runs/t-maze-hcam-seed0 OWNER/NAME",
     ),
-    "demo": ("other_commands:Demo", "train an agent, record it, stream it for 100 000 steps, explore its memory"),
+    "demo": ("other_commands:Demo", "train an agent, record it, stream it for 10 000 steps, explore its memory"),
 }
 """Module and name of every command, imported when it is typed, and its description."""
 

@@ -1,4 +1,4 @@
-"""Demo: train an agent with a memory, compare it with one without, and stream it for 100 000 steps.
+"""Demo: train an agent with a memory, compare it with one without, and stream it for 10 000 steps.
 
 1. train an hcam agent by IMPALA in a T-maze               a live progress bar
 2. the same without memory                                 a small table, with chance, and with ten times the length
@@ -98,7 +98,7 @@ def longer(world: TMazeConfig, times: int) -> TMazeConfig:
 def demo(
     root: str | PathLike[str] = "runs",
     *,
-    steps: int = 100_000,
+    steps: int = 10_000,
     memory: ImpalaConfig | None = None,
     ablation: ImpalaConfig | None = None,
     episodes: int = 256,

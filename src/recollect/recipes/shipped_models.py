@@ -15,7 +15,7 @@ from recollect.recipes.attention_agents.study import STUDY
 from recollect.recipes.base import Recipe, Run, Scale, Test
 from recollect.recipes.gymnasium import WORLDS, gymnasium_run
 from recollect.recipes.hierarchical_transformer_memory import HTM_RECIPES
-from recollect.recipes.hierarchical_transformer_memory.t_maze import demo_config
+from recollect.recipes.hierarchical_transformer_memory.t_maze import short_t_maze
 from recollect.recipes.robots import ROBOTS
 from recollect.recipes.ttm_video import TTM_VIDEO
 from recollect.training import ImpalaConfig, TrainerConfig
@@ -34,8 +34,10 @@ def shipped_models(core: str = "hcam", scale: Scale = "lite") -> TrainerConfig:
 
 
 def _rows() -> list[Run]:
+    maze = short_t_maze()
+    maze = replace(maze, fit=replace(maze.fit, steps=150, report_every=5, evaluate_every=25))
     return [
-        replace(_row_of("t-maze-hcam", "htm-t-maze", "hcam-short"), config=demo_config()),
+        replace(_row_of("t-maze-hcam", "htm-t-maze", "hcam-short"), config=maze),
         _shorter(_row_of("ballet-hcam", "htm-ballet", "hcam-imitated-lite"), 250),
         _row_of("word-learning-hcam", "htm-words", "hcam-imitated-lite"),
         _catch("catch-adaptive"),
