@@ -12,6 +12,7 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
 from recollect.agents.encoder_config import EncoderConfig
+from recollect.agents.image_encoders import NatureCNN
 from recollect.cores import LSTMConfig, MemorylessConfig
 from recollect.evaluation.agents import evaluate_agent
 from recollect.recipes.gymnasium import GYMNASIUM, gymnasium_run
@@ -45,6 +46,12 @@ class Pixels(gymnasium.Env):
         return {"screen": screen, "side": 0}
 
 
+class LargePixels(Pixels):
+    """The same on a screen of 64 x 56, beside a number."""
+
+    observation_space = spaces.Dict({"screen": spaces.Box(0, 255, (64, 56, 3), np.uint8), "side": spaces.Discrete(2)})
+
+
 class Asking(Pixels):
     """Cannot be made without an option."""
 
@@ -57,6 +64,9 @@ def test_the_observation_space_chooses_one_of_two_sets():
     images = gymnasium_run(GymnasiumConfig(id=f"{__name__}:Pixels"), LSTMConfig())
     assert (numbers.batch_size, images.batch_size) == (32, 16)
     assert numbers.agent.encoders == images.agent.encoders == EncoderConfig(norm_numbers=True, norm_choices=True)
+    large = gymnasium_run(GymnasiumConfig(id=f"{__name__}:LargePixels"), LSTMConfig())
+    assert large.agent.encoders == replace(images.agent.encoders, kinds=(("screen", "nature-cnn"),))
+    assert isinstance(large.build_agent().encoder.encoders["screen"], NatureCNN)
     for name in ("nowhere_at_all:Env-v0", f"{__name__}:Asking"):  # building the run says why
         absent = gymnasium_run(GymnasiumConfig(id=name), LSTMConfig())
         assert replace(absent, world=numbers.world) == numbers

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from recollect.agents.config import ActorCriticConfig
 from recollect.agents.encoder_config import EncoderConfig
-from recollect.agents.spaces import is_image, parts
+from recollect.agents.spaces import is_image, parts, sides
 from recollect.config import lookup
 from recollect.cores import CORES
 from recollect.cores.config import CoreConfig
@@ -27,6 +27,9 @@ from recollect.training import (
     VTraceConfig,
 )
 
+LARGE = 56
+"""Shortest side, in pixels, of images that nature-cnn reads: its last map then has 3 x 3 places or more."""
+
 
 def gymnasium_run(world: GymnasiumConfig, core: CoreConfig) -> ImpalaConfig:
     """Return the default config of ``recollect train gym:ID``.
@@ -36,15 +39,16 @@ def gymnasium_run(world: GymnasiumConfig, core: CoreConfig) -> ImpalaConfig:
         core: the memory.
     """
     try:
-        seen = [part for _, part in parts(world.spec.observation_space)]
+        seen = dict(parts(world.spec.observation_space))
     except Exception:  # an environment's constructor may raise anything
-        seen = []
-    images = any(isinstance(part, spaces.Box) and is_image(part) for part in seen)
+        seen = {}
+    images = {name: part for name, part in seen.items() if isinstance(part, spaces.Box) and is_image(part)}
+    kinds = tuple((name, "nature-cnn") for name, part in images.items() if _is_large(part))
     return ImpalaConfig(
         world=world,
         core=core,
         agent=ActorCriticConfig(
-            encoders=EncoderConfig(norm_numbers=True, norm_choices=True),
+            encoders=EncoderConfig(kinds=kinds, norm_numbers=True, norm_choices=True),
             width=256 if images else 128,
             skip=True,
             norm_values=True,
@@ -69,6 +73,11 @@ def gymnasium_run(world: GymnasiumConfig, core: CoreConfig) -> ImpalaConfig:
         unroll=64,
         fit=FitConfig(steps=1000, report_every=10, evaluate_every=50, checkpoint_every=50),
     )
+
+
+def _is_large(space: spaces.Box) -> bool:
+    """Whether images are read by nature-cnn: impala-resnet, the encoder of smaller ones, takes ten times as long."""
+    return min(sides(space.shape)[:2]) >= LARGE
 
 
 WORLDS = {  # what: (environment, rollouts)
@@ -103,6 +112,9 @@ def _lite() -> list[Run]:
 def _run(what: str, core: str, seeds: int | None = None) -> Run:
     world, rollouts = WORLDS[what]
     config = gymnasium_run(world, CORES[core]())
+    if what == SLOW:  # scored before large images were read by nature-cnn
+        encoders = replace(config.agent.encoders, kinds=())
+        config = replace(config, agent=replace(config.agent, encoders=encoders))
     return Run(
         label=f"{what.lower().replace(' ', '-')}-{core}",
         row=f"{core}, {what}",
