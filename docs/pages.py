@@ -33,6 +33,7 @@ SECTION = re.compile(
     r'(<nav class="md-nav" data-md-level="\d+" )aria-labelledby="__nav_([\d_]+)_label"([^>]*>)'
     r'(\s*<label class="md-nav__title"[^>]*>\s*<span class="md-nav__icon md-icon"></span>\s*)([^<]*?)(?=\s*</label>)'
 )
+PERCENT = re.compile(r"(\d) %(?![^<]*</code>)")
 REST = "*"
 
 
@@ -211,6 +212,7 @@ def on_page_content(html: str, **_: Any) -> str:
             return f"<code>{name}</code>"
         return f'<autoref identifier="{name}" optional><code>{name.rpartition(".")[2]}</code></autoref>'
 
+    html = PERCENT.sub("\\1\u00a0%", html)  # a line does not end between a number and its unit
     html = re.sub(r"<th([^>]*)></th>", r"<td\1></td>", ROLE.sub(shown, html))  # a header without words is none
     return DRAWING.sub(lambda image: drawing(image[2], image[1]), html)
 
@@ -225,4 +227,5 @@ def drawing(name: str, description: str) -> str:
     """Return a drawing as an element of a page, in the page's colours instead of its own."""
     text = (DOCS / "assets" / "mechanisms" / f"{name}.svg").read_text()
     text = re.sub(r"<style>.*?</style>", "", text, flags=re.DOTALL)
-    return text.replace("<svg ", f'<svg class="mechanism" role="img" aria-label="{description}" ', 1)
+    picture = text.replace("<svg ", f'<svg class="mechanism" role="img" aria-label="{description}" ', 1)
+    return f'<span class="mechanism-frame" role="group" aria-label="Drawing" tabindex="0">{picture}</span>'

@@ -26,9 +26,9 @@ section {{ background: var(--card); border: 1px solid var(--faint); border-radiu
   margin-top: 20px; }}
 .scroll {{ overflow-x: auto; }}
 table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; white-space: nowrap; }}
-th, td {{ padding: 6px 9px; text-align: right; }}
+th, td {{ padding: 6px 7px; text-align: right; }}
 thead th {{ color: var(--soft); font-weight: 500; font-size: 13px; border-bottom: 1px solid var(--faint); }}
-tbody th {{ text-align: left; font-weight: 550; padding-left: 2px; }}
+tbody th, thead th:first-child {{ text-align: left; font-weight: 550; padding-left: 2px; }}
 tbody tr + tr > * {{ border-top: 1px solid var(--faint); }}
 tr.known > * {{ color: var(--soft); font-weight: 400; }}
 table i, .legend i {{ display: inline-block; width: 11px; height: 11px; border-radius: 3px; margin-right: 9px; }}

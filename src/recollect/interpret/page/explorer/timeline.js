@@ -38,15 +38,23 @@ function drawFixed(ep, size) {
   const every = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000].find((n) => ep.T / n <= (size.width - size.left) / 62) ?? 5000;
   for (let t = 0; t < ep.T; t += every) write(g, String(t), xOf(size, ep, t), rows.axis.top + 16, ink.soft, "center");
 }
-/** Named blocks of the events, clipped to their lengths; x(t) is where step t begins. */
+/** Named blocks of the events; x(t) is where step t begins. A name that is too long stands after or before its block where there is room, else it is clipped. */
 function eventBlocks(g, ep, x, y, height) {
-  for (const event of ep.events.filter((one) => one.block)) {
-    const wide = max(x(event.t1) - x(event.t) - 1, 2);
-    box(g, eventColour(ep, event), x(event.t), y, wide, height);
-    g.save(); g.beginPath(); g.rect(x(event.t), y, wide, height); g.clip();
-    write(g, eventName(event), x(event.t) + 4, y + height - 5, "#fff");
+  const blocks = ep.events.filter((one) => one.block);
+  let taken = x(0);
+  blocks.forEach((event, i) => {
+    const left = x(event.t), wide = max(x(event.t1) - left - 1, 2), name = eventName(event), base = y + height - 5;
+    const next = i + 1 < blocks.length ? x(blocks[i + 1].t) : x(ep.T);
+    box(g, eventColour(ep, event), left, y, wide, height);
+    g.save(); g.beginPath(); g.rect(left, y, wide, height);
+    g.font = fontOf(11);
+    const needs = g.measureText(name).width + 8, before = left - taken;
+    taken = left + wide;
+    if (needs > wide && taken + needs <= next) { write(g, name, taken + 4, base); taken += needs; }
+    else if (needs > wide && needs <= before) write(g, name, left - 4, base, ink.soft, "right");
+    else { g.clip(); write(g, name, left + 4, base, "#fff"); }
     g.restore();
-  }
+  });
 }
 /** From the lowest to the highest of the values, and of the ends that are given. */
 function line(g, ep, size, row, values, colour, ...ends) {
