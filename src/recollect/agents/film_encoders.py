@@ -197,7 +197,7 @@ class FiLMEfficientNet(FiLMEncoder):
         self.films = nn.ModuleList(FiLM(condition, block.projection.project_bn.num_features) for block in blocks)
 
     def convolve(self, images: Tensor, condition: Tensor) -> tuple[Tensor, None]:
-        """Return the map, without points: ``[n, 3, 224, 224] -> [n, 320, 7, 7]``; batch norms keep their statistics."""
+        """Return feature maps: ``[n, 3, 224, 224] -> [n, 320, 7, 7]``; batch norms stay as they are."""
         network: Any = self.network.eval()  # one stream of frames is no batch
         images = network.embeddings(images)
         for block, film in zip(network.encoder.blocks, self.films, strict=True):

@@ -39,7 +39,7 @@ def client(step: ModelStep, manifest: Mapping[str, Any]) -> str:
 
 
 def _tensor(name: str, about: Mapping[str, Any], initial: Any) -> str:
-    """Return a tensor of one row with its initial numbers, as an element of a C++ vector."""
+    """Return C++ source of a tensor of one row with its initial numbers, as an element of a vector."""
     kind, onnx = TYPES[about["dtype"]]
     shape = about["shape"][1:]
     numbers = f"filled<{kind}>({math.prod(shape)}, {_number(initial)})"

@@ -156,7 +156,7 @@ class LiveEpisode(EpisodeRecord):
         return self.rerun_from(step, lambda _: memory)
 
     def _decision(self, after: int) -> int:
-        """Return the first decision with a key, not before ``after``."""
+        """Return the first step from ``after`` on at which the agent is asked about a moment in its memory."""
         first = [max(pair.query[0], after) for pair in self.pairs if pair.query[1] > after]
         return min([*(first or [after]), self.num_steps - 1])
 

@@ -112,7 +112,7 @@ def load_report(path: str | PathLike[str]) -> dict[str, Any] | list[dict[str, An
 
 
 def read_html(path: str | PathLike[str]) -> Page:
-    """Read the arrays of a page.
+    """Read facts and arrays from a page that ``recollect explore`` has written.
 
     Raises:
         ValueError: the file is no memory explorer.

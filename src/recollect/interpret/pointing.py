@@ -173,7 +173,7 @@ def agreement(record: EpisodeRecord) -> dict[str, Ratio]:
 
 
 def on_grid(maps: np.ndarray) -> np.ndarray:
-    """Resample maps ``[n, y, x]`` to ``[n, GRID ** 2]``."""
+    """Resample attention maps ``[n, y, x]`` to a square grid, ``[n, GRID ** 2]``."""
     return F.interpolate(torch.as_tensor(maps)[:, None].float(), (GRID, GRID), mode="area").flatten(1).numpy()
 
 

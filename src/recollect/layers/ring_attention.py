@@ -259,7 +259,7 @@ class StreamLayer:
         return self._after(x, self.attention(x, hidden, turn, rows))
 
     def block(self, x: Tensor, hidden: Tensor, turn: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-        """Compute t steps of the layer, ``[b*t, dim]``, with the arguments of :meth:`RingAttention.block`."""
+        """Compute the outputs ``[b*t, dim]`` of t steps from the arguments of :meth:`RingAttention.block`."""
         return self._after(x, self.attention.block(x, hidden, turn))
 
     def _after(self, x: Tensor, read: Tensor) -> Tensor:

@@ -51,7 +51,7 @@ class Client:
         self._connection.close()
 
     def create(self, id: str | None = None) -> "RemoteStream":
-        """Begin a stream on the server."""
+        """Begin a stream on the server and return it."""
         return RemoteStream(self, self.ask("POST", "/streams", {} if id is None else {"id": id})["id"])
 
     def step_all(self, steps: list[dict[str, Any]]) -> list[dict[str, Any]]:

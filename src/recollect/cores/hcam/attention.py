@@ -273,7 +273,7 @@ class HierarchicalAttention(nn.Module):
     def _gather(
         self, heads: Tensor, contents: Tensor, index: Tensor, relevance: Tensor, valid: Tensor | None
     ) -> Tensor:
-        """Return the same as :meth:`_project`, from relevance ``[b, t, k]`` of the chunks ``index [b, t, k]``."""
+        """Attend to the steps of k chosen chunks ``index [b, t, k]``, weighted by their relevance ``[b, t, k]``."""
         heads = self._absorbed(heads)  # b t h d
         batch = torch.arange(contents.shape[0], device=contents.device)[:, None, None]
         chosen = contents[batch, index]  # b t k c d

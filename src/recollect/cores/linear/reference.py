@@ -48,7 +48,7 @@ def reference_unroll(
 
 @singledispatch
 def take_step(layer: Any, x: Tensor, memory: Leaves, shared: dict[str, Tensor]) -> tuple[Tensor, Leaves]:
-    """Take one step of one row: the stream ``[d]`` and the memory; ``shared`` passes from layer to layer."""
+    """Take one step of one row through a layer: residual ``[d]`` and memory; later layers read ``shared`` too."""
     raise NotImplementedError(f"{type(layer).__name__} has no plain form")
 
 

@@ -140,7 +140,7 @@ class MLPSummarizer(Summarizer):
         return self.net(self.norm(tokens)).mT
 
     def pooling_weights(self, rows: Tensor | None) -> PoolingWeights:
-        """Return the weights for the fused kernel, with position rows ``[p, d]`` that it adds to the tokens."""
+        """Return norm, MLP and position embeddings ``[p, d]`` of the tokens as the weights of the fused kernel."""
         expand, contract = self.net.expand, self.net.contract
         return PoolingWeights(
             self.norm.weight, self.norm.bias, expand.weight, expand.bias, contract.weight, contract.bias, rows, EPS

@@ -156,7 +156,7 @@ def _path(taken: np.ndarray, start: np.ndarray, dashes: int, random: np.random.G
 
 
 def _free(taken: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Return whether all s of the points ``[b, k, s, 2]`` are free: bool ``[b, k]``."""
+    """Return whether all s points of a path, ``[b, k, s, 2]``, are inside and not taken by another: bool ``[b, k]``."""
     size = taken.shape[1]
     inside = ((points > EDGE) & (points < size / FINE - EDGE)).all(-1)
     cells = (points * FINE).astype(int).clip(0, size - 1)

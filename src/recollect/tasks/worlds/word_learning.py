@@ -265,7 +265,7 @@ class WordLearning(TensorWorld[WordLearningState]):
         return WordLearningState(script, zero, zero, zero, script.start[:, 0], zero, unheard, zero)
 
     def _layout_rooms(self, about: torch.Tensor, rooms: int) -> torch.Tensor:
-        """Return the room whose layout each room has, long ``[b, r]``: a test has that of its discovery phase."""
+        """Return for each of r rooms the room that it looks like, long ``[b, r]``: tests as that of their words."""
         room, phases = torch.arange(rooms, device=self.device), self.test + 1
         layout = torch.where(room % phases == self.test, room // phases * phases, room).repeat(len(about), 1)
         layout[:, -1] = about * phases
