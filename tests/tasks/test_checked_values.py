@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from recollect.tasks.gymnasium.checked_values import read_reset, read_step
+from recollect.tasks.gymnasium.checked_values import read_reset, read_step, read_vector_step
 from recollect.tasks.gymnasium.rows import BrokenEnvironmentError, LocalRows
 from recollect.tasks.gymnasium.spaces import ActionWriter, ObservationReader
 
@@ -205,6 +205,30 @@ def test_keywords_that_an_old_reset_does_not_take_are_named_with_the_remedy():
         BrokenEnvironmentError, match=r"row 0 of OldReset failed in reset.*'seed': .*before version 0.26"
     ):
         world.reset(0)
+
+
+def test_vector_environments_give_one_number_a_row():
+    flags = [1, 0], np.array([0.0, 1.0])
+    _, *found, info = read_vector_step([None, [1, 2.5], *flags, 7], 2)
+    assert [part.tolist() for part in found] == [[1.0, 2.5], [True, False], [False, True]] and info == 7
+    assert [part.dtype for part in found] == [np.float32, bool, bool]
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ((0, np.ones(3), [0, 0], [0, 0], {}), r"reward is array.*: return one number for each of 2 environments"),
+        ((0, [1, None], [0, 0], [0, 0], {}), "reward is .*: return one number"),
+        ((0, np.array([0, -1e300]), [0, 0], [0, 0], {}), r"reward is -1e\+300 in row 1, which float32 cannot hold"),
+        ((0, [1, 1], ["False", "True"], [0, 0], {}), "terminated is .*: return True or False for each of 2"),
+        ((0, [1, 1], [0, 0], [2, 0], {}), r"truncated is \[2, 0\]: return True or False"),
+        ((0, [1, 1], False, [0, 0], {}), "terminated is False: return True or False for each of 2"),
+        ((0, [1, 1], [0, 0], {}), "step returned 4 values .*before version 0.26"),
+    ],
+)
+def test_wrong_steps_of_vector_environments_are_refused(answer, message):
+    with pytest.raises(ValueError, match=message):
+        read_vector_step(answer, 2)
 
 
 def test_resets_of_the_old_interface_are_refused():

@@ -77,6 +77,7 @@ class PartReader:
             self.limits = 0, 1
         elif isinstance(space, spaces.Box) and not self.is_float:
             self.limits = space.low, space.high
+        self.reads = 0
         self.bounds: tuple[np.ndarray, np.ndarray] | None = None  # of floats, until one is beyond them
         if self.is_float and isinstance(space, spaces.Box) and np.isfinite([space.low, space.high]).any():
             self.bounds = space.low, space.high
@@ -99,8 +100,9 @@ class PartReader:
 
     def _to_array(self, values: Any) -> np.ndarray:
         """Return numbers ``[b, *shape]`` of any kind, as a new array."""
+        kinds = {type(values)} if isinstance(values, np.ndarray) else set(map(type, values))
         try:
-            array = None if any(isinstance(value, np.ma.MaskedArray) for value in values) else np.array(values)
+            array = None if any(issubclass(kind, np.ma.MaskedArray) for kind in kinds) else np.array(values)
         except (ValueError, RuntimeError, TypeError):  # rows of different shapes, or tensors NumPy cannot read
             array = None
         if array is not None and array.dtype.kind in "fiub" and array.shape[1:] == self.shape:
@@ -119,7 +121,9 @@ class PartReader:
 
     def _to_floats(self, array: np.ndarray) -> np.ndarray:
         if self.bounds is not None:
-            self._warn_beyond(array, *self.bounds)
+            self.reads += 1
+            if self.reads <= 64 or self.reads % 16 == 0:
+                self._warn_beyond(array, *self.bounds)
         if array.dtype == np.float32:
             return array
         with np.errstate(over="ignore"):
@@ -128,7 +132,7 @@ class PartReader:
         return narrow
 
     def _warn_beyond(self, array: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
-        """Warn once of floats beyond the bounds, which are taken as they are."""
+        """Warn once of floats beyond the bounds, which are taken as they are; only some of many reads are looked at."""
         beyond = (array < low) | (array > high)  # false where a number is NaN, which is reported elsewhere
         if not beyond.any():
             return
@@ -218,14 +222,57 @@ def read_step(answer: Any) -> tuple[Any, float, bool, bool, MemoryNeed | None]:
     Raises:
         ValueError: there are not five values, the reward is no number, or a flag is neither true nor false.
     """
+    _require_five(answer)
+    observation, reward, terminated, truncated, info = answer
+    # What is right already takes no further call: this runs for every row at every step.
+    if type(reward) is not float or not -LARGEST <= reward <= LARGEST:
+        reward = _number("reward", reward)
+    if type(terminated) is not bool:
+        terminated = _flag("terminated", terminated)
+    if type(truncated) is not bool:
+        truncated = _flag("truncated", truncated)
+    need = None if type(info) is dict and NEED not in info else read_need(info)
+    return observation, reward, terminated, truncated, need
+
+
+def read_vector_step(answer: Any, size: int) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, Any]:
+    """Return what ``step`` of a vector environment of ``size`` rows returned, as new arrays of float32 and bool.
+
+    Raises:
+        ValueError: there are not five values, or rewards and flags are not one number for each row.
+    """
+    _require_five(answer)
+    observation, reward, terminated, truncated, info = answer
+    ended, cut = _row_flags("terminated", terminated, size), _row_flags("truncated", truncated, size)
+    return observation, _row_numbers("reward", reward, size), ended, cut, info
+
+
+def _require_five(answer: Any) -> None:
     if not isinstance(answer, (tuple, list)) or len(answer) != 5:
         wanted = "(observation, reward, terminated, truncated, info)"
         is_old = isinstance(answer, (tuple, list)) and len(answer) == 4
         remedy = OLD_INTERFACE if is_old else "return these five values"
         raise ValueError(f"step returned {_describe(answer)} instead of {wanted}: {remedy}")
-    observation, reward, terminated, truncated, info = answer
-    flags = _flag("terminated", terminated), _flag("truncated", truncated)
-    return observation, _number("reward", reward), *flags, read_need(info)
+
+
+def _row_numbers(name: str, value: Any, size: int) -> np.ndarray:
+    array = _as_array(value)
+    if array.shape != (size,) or array.dtype.kind not in "fiub" or np.ma.is_masked(value):
+        raise ValueError(f"{name} is {value!r:.80}: return one number for each of {size} environments")
+    with np.errstate(over="ignore"):
+        narrow = array.astype(np.float32)
+    if array.dtype != np.float32 and (wrong := np.isinf(narrow) & np.isfinite(array)).any():
+        raise ValueError(f"{name} is {array[wrong][0]!s} in row {wrong.argmax()}, which float32 cannot hold: scale it")
+    return narrow
+
+
+def _row_flags(name: str, value: Any, size: int) -> np.ndarray:
+    array = _as_array(value)
+    if array.shape == (size,) and array.dtype == bool:
+        return array.copy()
+    if array.shape != (size,) or array.dtype.kind not in "fiu" or not np.isin(array, (0, 1)).all():
+        raise ValueError(f"{name} is {value!r:.80}: return True or False for each of {size} environments")
+    return array.astype(bool)
 
 
 def read_need(info: Any) -> MemoryNeed | None:
@@ -279,8 +326,8 @@ def _as_array(value: Any) -> np.ndarray:
 
 
 def _flag(name: str, value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
     array = _as_array(value)
     if array.size != 1 or array.dtype.kind not in "fiub" or float(array.reshape(())) not in (0.0, 1.0):
         raise ValueError(f"{name} is {value!r:.80}: return True or False")

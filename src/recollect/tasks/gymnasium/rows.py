@@ -21,6 +21,7 @@ from recollect.tasks.gymnasium.checked_values import (
     ObservationError,
     read_reset,
     read_step,
+    read_vector_step,
 )
 from recollect.tasks.gymnasium.silence import Silence
 from recollect.tasks.gymnasium.spaces import ActionWriter, Arrays, ObservationReader
@@ -319,10 +320,9 @@ class VectorRows:
         if needs_reset and self.mode is gymnasium.vector.AutoresetMode.DISABLED:
             assert self.shown is not None
             self._reset_rows(self.shown, first)
-        answer = self.environment.step(self.writer.write(actions))
+        answer = read_vector_step(self.environment.step(self.writer.write(actions)), len(first))
         observation, reward, terminated, truncated, info = answer
         observation = self._read(observation)
-        terminated, truncated = np.array(terminated, dtype=bool), np.array(truncated, dtype=bool)
         if needs_reset:
             self._reset_rows(observation, first)
         if self.mode is gymnasium.vector.AutoresetMode.SAME_STEP:
@@ -331,7 +331,7 @@ class VectorRows:
             over = first & (truncated | (terminated & (info["lives"] == 0)))
             if over.any():
                 self._reset_rows(observation, over)
-        return RowsStep(self._store_last(observation), np.array(reward, dtype=np.float32), terminated, truncated)
+        return RowsStep(self._store_last(observation), reward, terminated, truncated)
 
     def _reset_rows(self, observation: Arrays, rows: np.ndarray) -> None:
         """Reset some rows, bool ``[b]``, and replace their observations by the first ones."""

@@ -64,27 +64,33 @@ class ObservationReader:
             ObservationError: one is not in its space and cannot be taken without loss.
         """
         found = {
-            name: self._read(select_part(observations, path), space, reader)
-            for name, path, space, reader in self._parts
+            name: self._read(select_part(observations, path), reader, is_single)
+            for name, path, reader, is_single in self._parts
         }
-        if isinstance(self.source, (spaces.Dict, spaces.Tuple)) or "language" in found:
+        if self._has_parts:
             return found
         (array,) = found.values()
         return array[:, self._shown] if self.masked else array
 
     @cached_property
-    def _parts(self) -> list[tuple[str, Path, gymnasium.Space[Any], PartReader | None]]:
-        """Name, path, space and reader of every part; a text has no reader."""
-        parts = []
+    def _parts(self) -> list[tuple[str, Path, PartReader | None, bool]]:
+        """Name, path and reader of every part, and whether it becomes a vector of one; a text has no reader."""
+        parts: list[tuple[str, Path, PartReader | None, bool]] = []
         for path, space in _leaves(self.source):
             name = "_".join(map(str, path)) or "observation"
             if is_text(space):
-                parts.append(("language", path, space, None))
+                parts.append(("language", path, None, False))
             else:
-                parts.append((name, path, space, PartReader(space, name)))
+                is_single = isinstance(space, spaces.Box) and not space.shape and not self.scalars
+                parts.append((name, path, PartReader(space, name), is_single))
         return parts
 
-    @property
+    @cached_property
+    def _has_parts(self) -> bool:
+        """Whether observations are read as a Dict."""
+        return isinstance(self.source, (spaces.Dict, spaces.Tuple)) or is_text(self.source)
+
+    @cached_property
     def _shown(self) -> list[int]:
         assert self.source.shape is not None
         return [index for index in range(self.source.shape[0]) if index not in self.masked]
@@ -123,11 +129,10 @@ class ObservationReader:
             "and Dicts and Tuples of these: wrap the environment, for instance in gymnasium.wrappers.FlattenObservation"
         )
 
-    def _read(self, values: Any, space: gymnasium.Space[Any], reader: PartReader | None) -> np.ndarray:
+    def _read(self, values: Any, reader: PartReader | None, is_single: bool) -> np.ndarray:
         if reader is not None:
             array = reader.read(values)
-            keep = space.shape or self.scalars or not isinstance(space, spaces.Box)
-            return array if keep else array.reshape(len(array), 1)
+            return array.reshape(len(array), 1) if is_single else array
         for row, text in enumerate(values):
             if not isinstance(text, str):
                 raise ObservationError(row, f"the text is {text!r:.80} ({type(text).__name__}); return a string")

@@ -355,6 +355,8 @@ class GymnasiumWorld(World):
         self.batch_size = batch_size
         self.device = torch.device(device)
         self.rows = config.rows(batch_size)
+        actions: Any = self.spec.action_space
+        self.choices = actions.n if isinstance(actions, gymnasium.spaces.Discrete) else getattr(actions, "nvec", None)
         self.seed: int | None = seed
         self.begun = False
         self.over = np.zeros(batch_size, dtype=bool)
@@ -440,11 +442,9 @@ class GymnasiumWorld(World):
         return Step(seen, *numbers)
 
     def _check(self, actions: torch.Tensor) -> np.ndarray:
-        space = self.spec.action_space
-        require_form(actions, space, self.batch_size)
+        require_form(actions, self.spec.action_space, self.batch_size)
         array = actions.detach().cpu().numpy()
-        if isinstance(space, (gymnasium.spaces.Discrete, gymnasium.spaces.MultiDiscrete)):
-            most = space.n if isinstance(space, gymnasium.spaces.Discrete) else space.nvec
-            if (array < 0).any() or (array >= most).any():
-                raise ValueError(f"action {array[(array < 0) | (array >= most)][0]} is out of range: use {space}")
+        if self.choices is not None and ((array < 0) | (array >= self.choices)).any():
+            wrong = array[(array < 0) | (array >= self.choices)]
+            raise ValueError(f"action {wrong[0]} is out of range: use {self.spec.action_space}")
         return array
