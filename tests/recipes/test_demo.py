@@ -36,7 +36,7 @@ def test_the_demo_shows_what_it_says(tmp_path):
     assert shown.video.mp4.stat().st_size > 1000
     page = shown.explored.files["explorer"]
     assert page.read_text().startswith("<!doctype html>") and f"See for yourself: {page}" in text
-    assert shown.explored.verdict in text and len(shown.explored.episodes) == 4
+    assert shown.explored.verdict in text and len(shown.explored.episodes) == 8
     assert f"Film: {shown.video.mp4}" in text
     assert evaluate_run(shown.directory, samples=4).chance == shown.memory[0].chance
     again = demo(tmp_path / "runs [bold]", **settings)
@@ -94,5 +94,5 @@ def test_the_real_demo(tmp_path):
 def test_the_ablation_differs_in_nothing_but_memory_and_time():
     ours, ablation = demo_config(), demo_config("memoryless")
     assert (ours.world, ours.agent, ours.optimizer) == (ablation.world, ablation.agent, ablation.optimizer)
-    assert ours.core.memory_len < ours.world.length, "the window alone does not do it"
+    assert ours.core.reach < ours.world.length, "the window alone does not do it"
     assert longer(ours.world, 10).spec.max_steps <= ours.core.num_chunks * ours.core.chunk_len

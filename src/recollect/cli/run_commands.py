@@ -138,7 +138,7 @@ class Export:
 
     source: Positional[str]
     """Run directory or model folder."""
-    to: Path
+    to: Annotated[Path, arg(aliases=("-o", "--out"))]
     """Folder to write; an older export is replaced."""
     format: Literal["onnx", "pt2", "aoti"] = "onnx"
     """onnx for ONNX Runtime and browsers, pt2 for torch, aoti for torch compiled for this kind of processor."""

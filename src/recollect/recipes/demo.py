@@ -35,13 +35,13 @@ from recollect.recipes.hierarchical_transformer_memory.t_maze import demo_config
 from recollect.runs.progress import Progress
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.tasks.worlds.t_maze import TMazeConfig
-from recollect.training import FRESH_SEED, ImpalaConfig
+from recollect.training import FRESH_SEED, ImpalaConfig, load_config
 from recollect.training.loop import Outcome, fit
 
 WINDOW = 1000  # steps whose median time is compared, at the start and at the end of the stream
 SEGMENT = 1000  # steps of a whole-sequence pass, which the contract leaves free
-EXPLORED = 4
-"""Episodes that the explorer records and scores."""
+EXPLORED = 8
+"""Episodes that the explorer records and scores; in four, habit and memory may agree so often that no effect shows."""
 QUICK = "model:t-maze-hcam"
 """Agent of the quick demo."""
 
@@ -175,11 +175,12 @@ def quick_demo(root: str | PathLike[str] = "runs", *, console: Console | None = 
         console: for progress; None is silent.
     """
     console = Console(quiet=True) if console is None else console
-    world = demo_config().world
-    assert isinstance(world, TMazeConfig)
+    trained = load_config(QUICK)
+    assert isinstance(trained, ImpalaConfig) and isinstance(trained.world, TMazeConfig)
+    world = trained.world
     console.print(
         f"[bold]{QUICK}[/bold]: trained in a T-maze whose corridor has {world.length} steps, and shown in one of "
-        f"{2 * world.length}. Its window reaches {demo_config().core.reach} steps back, so it has to read its memory.",
+        f"{2 * world.length}. Its window reaches {trained.core.reach} steps back, so it has to read its memory.",
         highlight=False,
         soft_wrap=True,
     )

@@ -30,10 +30,12 @@ def short_t_maze(core: str = "hcam") -> ImpalaConfig:
 
 
 def demo_config(core: str = "hcam") -> ImpalaConfig:
-    """Return the run of ``recollect demo``: the short T-maze with less slack and eight optimiser steps per rollout.
+    """Return the run of ``recollect demo``: the short T-maze with less slack, for one layer.
 
-    It is perfect after about a third of the rollouts of :func:`short_t_maze`. The learning rate falls to 0, so that the
-    last policy is as good as the best one.
+    A layer's window reaches 8 steps back, and its chunks hold encoded observations: only the first chunk has the cue. A
+    second layer stores what the first one has read, so that a later chunk may have the cue too, and a perfect agent may
+    read that one. Eight optimiser steps per rollout halve the number of rollouts; the learning rate falls to 0, so that
+    the last policy is as good as the best one.
     """
     config = short_t_maze(core)
     world = TMazeConfig(length=20, slack=20, penalty=0.05)
@@ -41,10 +43,10 @@ def demo_config(core: str = "hcam") -> ImpalaConfig:
     return replace(
         config,
         world=world,
-        core=lite_core(core, steps=steps, window=8, chunk=chunk, top_k=steps // chunk),
+        core=lite_core(core, steps=steps, window=8, chunk=chunk, top_k=steps // chunk, layers=1),
         optimizer=replace(config.optimizer, schedule="linear", warmup_steps=8),
         loss=replace(config.loss, reuse=ReuseConfig(passes=2, minibatches=4)),
-        fit=replace(config.fit, steps=50, report_every=5, evaluate_every=25),
+        fit=replace(config.fit, steps=90, report_every=5, evaluate_every=30),
     )
 
 
