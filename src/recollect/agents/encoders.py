@@ -34,7 +34,7 @@ from recollect.agents.film_encoders import FILM_ENCODERS, FiLMEncoder
 from recollect.agents.image_encoders import IMAGE_ENCODERS, Encoder, ImageEncoder
 from recollect.agents.normalization import RunningNorm
 from recollect.agents.policies import policy_for
-from recollect.agents.spaces import LARGEST_GRID, is_image, parts, symbols
+from recollect.agents.spaces import LARGEST_GRID, is_image, parts, split_name, symbols
 from recollect.config import require
 from recollect.ops.linear import Linear
 from recollect.ops.table_sums import table_sums
@@ -206,7 +206,7 @@ def _pick(observation: Any, name: str, space: spaces.Space[Any]) -> Tensor:
         if name == "observation":
             return observation
         raise ValueError(f"observation is one tensor; this agent also needs the part {name!r}: give a dict")
-    for key in name.split("/"):
+    for key in split_name(name, "/"):
         try:
             observation = observation[key] if isinstance(observation, dict) else observation[int(key)]
         except (KeyError, IndexError, ValueError, TypeError):

@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from recollect.config import require
 from recollect.lazy import np, spaces
+from recollect.tasks.worlds.contract import escape_key
 
 LARGEST_GRID = 16  # longest side of an integer Box that is a grid of symbols; a larger one is an image
 SMALLEST_SIDE = 8  # shortest side of an image
@@ -18,7 +20,7 @@ MOST_NUMBERS = 1 << 26  # in a Box that is read from a file
 
 
 def parts(space: spaces.Space[Any], name: str = "") -> Iterator[tuple[str, spaces.Space[Any]]]:
-    """Yield ``(name, space)`` of every leaf of a nested space, with names joined by ``/``."""
+    """Yield ``(name, space)`` of every leaf of a nested space, with escaped keys joined by ``/``."""
     if isinstance(space, spaces.Dict):
         children = [(str(key), child) for key, child in space.spaces.items()]
     elif isinstance(space, spaces.Tuple):
@@ -27,16 +29,23 @@ def parts(space: spaces.Space[Any], name: str = "") -> Iterator[tuple[str, space
         yield name or "observation", space
         return
     for key, child in children:
-        if not key or set(key) & set("./"):
-            raise ValueError(f"observation space has the key {key!r}: name it without '.' and '/'")
-        yield from parts(child, f"{name}/{key}" if name else key)
+        if not key:
+            raise ValueError(f"observation space has the key '', for {child}: give it a name")
+        own = escape_key(key)
+        yield from parts(child, f"{name}/{own}" if name else own)
+
+
+def split_name(name: str, separator: str) -> list[str]:
+    """Return the keys in the name of a part."""
+    signs = {"%25": "%", "%2E": ".", "%2F": "/"}
+    return [re.sub("%2[5EF]", lambda found: signs[found[0]], key) for key in name.split(separator)]
 
 
 def nest_parts(flat: Mapping[str, Any], separator: str) -> dict[str, Any]:
-    """Return nested dicts of parts whose names are joined by a separator."""
+    """Return nested dicts of parts whose escaped keys are joined by a separator."""
     tree: dict[str, Any] = {}
     for name, part in flat.items():
-        *groups, own = name.split(separator)
+        *groups, own = split_name(name, separator)
         branch = tree
         for group in groups:
             branch = branch.setdefault(group, {})

@@ -26,7 +26,7 @@ from recollect.runs.interrupts import TimeLimitExceeded, time_limited
 from recollect.runs.progress import ProgressReporter
 from recollect.runs.random_states import random_states, restore_random_states, seed_everything
 from recollect.state import spread_rows
-from recollect.tasks.worlds.contract import Observation, Step, World, WorldConfig
+from recollect.tasks.worlds.contract import Observation, Step, World, WorldConfig, escape_key
 
 TIME_LIMIT = 3600.0  # time limit of an evaluation in seconds
 EPISODE_LIMIT = "max_steps in the world's config; of a Gymnasium environment --world.options max_episode_steps=1000"
@@ -310,7 +310,8 @@ def named_parts(observation: Observation, prefix: str = "") -> Iterator[tuple[st
         yield prefix, observation
         return
     for key, part in observation.items():
-        yield from named_parts(part, f"{prefix}.{key}" if prefix else key)
+        own = escape_key(key)
+        yield from named_parts(part, f"{prefix}.{own}" if prefix else own)
 
 
 def _move(step: Step, device: torch.device) -> Step:

@@ -41,7 +41,7 @@ from recollect.evaluation.world_guard import GuardedWorld
 from recollect.files import new_file, read_arrays
 from recollect.runs.errors import WorldError
 from recollect.runs.progress import ProgressReporter
-from recollect.tasks.worlds.contract import Step, WorldConfig, WorldSpec
+from recollect.tasks.worlds.contract import Step, WorldConfig, WorldSpec, escape_key
 
 ROWS = 32  # most rows that are recorded in parallel
 WAIT = 100_000  # most steps of an episode, in worlds that set no limit
@@ -353,7 +353,8 @@ def _leaves(space: gymnasium.Space[Any], prefix: str = "") -> Iterator[tuple[str
         yield prefix, space
         return
     for key, part in space.items():
-        yield from _leaves(part, f"{prefix}.{key}" if prefix else key)
+        own = escape_key(key)
+        yield from _leaves(part, f"{prefix}.{own}" if prefix else own)
 
 
 def _shapes(parts: Mapping[str, tuple[int, ...]]) -> str:

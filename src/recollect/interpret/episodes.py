@@ -31,7 +31,7 @@ from recollect.interpret.playback import Playback, core_key
 from recollect.interpret.record import EpisodeInfo, EpisodeRecord
 from recollect.interpret.removal import measure_removal
 from recollect.interpret.saliency import STRIDE, gradient_saliency, perturbation_saliency
-from recollect.tasks.worlds.contract import Scene, Step, Truth, WorldConfig
+from recollect.tasks.worlds.contract import Scene, Step, Truth, WorldConfig, escape_key
 from recollect.tasks.worlds.pictures import shows_image, small_picture
 
 LONGEST = 1000  # steps of an episode that are recorded: a map of all pairs of steps is quadratic
@@ -279,7 +279,8 @@ def named_observations(observation: Any, prefix: str = "") -> Iterator[tuple[str
     """Yield the parts of an observation by dotted key; ``observation`` where there is only one."""
     if isinstance(observation, dict):
         for name, part in observation.items():
-            yield from named_observations(part, f"{prefix}.{name}" if prefix else str(name))
+            own = escape_key(str(name))
+            yield from named_observations(part, f"{prefix}.{own}" if prefix else own)
     else:
         yield prefix or "observation", observation
 

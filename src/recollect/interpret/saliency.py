@@ -34,7 +34,7 @@ from torch import Tensor
 from recollect.agents.actor_critic import ActorCritic, ActorCriticOutput
 from recollect.agents.contract import ActorInputs
 from recollect.agents.image_encoders import accept_float_images
-from recollect.agents.spaces import is_image, parts, sides
+from recollect.agents.spaces import is_image, parts, sides, split_name
 from recollect.config import lookup, require
 from recollect.interpret.playback import Playback, map_inputs
 from recollect.interpret.record import Saliency
@@ -79,7 +79,7 @@ def find_image(playback: Playback) -> Image:
         y, x, c = sides(space.shape)
         first = len(space.shape) == 2 or (space.shape == (c, y, x) and space.shape != (y, x, c))
         axes = (-2, -1) if first else (-3, -2)
-        return Image(() if name == "observation" else tuple(name.split("/")), axes, (y, x))
+        return Image(() if name == "observation" else tuple(split_name(name, "/")), axes, (y, x))
     raise ValueError(
         f"observation space {playback.agent.observation_space}: there is no picture in it, and saliency is of pixels"
     )

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from recollect.lazy import gymnasium, spaces, torch
-from recollect.tasks.worlds.contract import Observation, Step
+from recollect.tasks.worlds.contract import Observation, Step, escape_key
 
 Form = tuple[tuple[int, ...], bool]
 """Shape of one row, and whether the numbers are floats."""
@@ -93,7 +93,7 @@ def _has_integers(space: gymnasium.Space[Any]) -> bool:
 def _leaves_of_space(space: gymnasium.Space[Any], prefix: str = "") -> Iterator[tuple[str, gymnasium.Space[Any]]]:
     if isinstance(space, gymnasium.spaces.Dict):
         for name, part in space.items():
-            yield from _leaves_of_space(part, f"{prefix}.{name}")
+            yield from _leaves_of_space(part, f"{prefix}.{escape_key(name)}")
     else:
         yield prefix, space
 
@@ -101,6 +101,6 @@ def _leaves_of_space(space: gymnasium.Space[Any], prefix: str = "") -> Iterator[
 def _leaves(observation: Observation, prefix: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(observation, dict):
         for name, part in observation.items():
-            yield from _leaves(part, f"{prefix}.{name}")
+            yield from _leaves(part, f"{prefix}.{escape_key(name)}")
     else:
         yield prefix, observation

@@ -18,6 +18,7 @@ environments in ``tasks/gymnasium/views.py``. Other Gymnasium environments becom
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -195,6 +196,14 @@ class World(ABC):
     def close(self) -> None:
         """Release processes and windows."""
         return
+
+
+def escape_key(key: str) -> str:
+    """Return a key as it stands in names of parts, of modules and in files: ``.`` as ``%2E`` and ``/`` as ``%2F``.
+
+    Both separate the keys of a name. A ``%`` is kept unless it would be read as an escape.
+    """
+    return re.sub("%(?=2[5EF])", "%25", key).replace(".", "%2E").replace("/", "%2F")
 
 
 def require_form(actions: torch.Tensor, space: gymnasium.Space[Any], batch_size: int) -> None:

@@ -28,7 +28,7 @@ from recollect.runs.errors import NonFiniteError, WorldError
 from recollect.runs.interrupts import Block, TimeLimitExceeded, time_limited
 from recollect.state import take_rows
 from recollect.tasks.worlds.answers import Answers
-from recollect.tasks.worlds.contract import Observation, Step, World
+from recollect.tasks.worlds.contract import Observation, Step, World, escape_key
 from recollect.training.imitation.teachers import Teacher
 from recollect.training.impala.ground_truth import GroundTruthRecorder
 from recollect.training.impala.large_numbers import name_large_numbers
@@ -476,7 +476,7 @@ def observation_leaves(observation: Observation, prefix: str = "") -> Iterator[t
         yield prefix, observation
         return
     for name, part in observation.items():
-        yield from observation_leaves(part, f"{prefix}.{name}")
+        yield from observation_leaves(part, f"{prefix}.{escape_key(name)}")
 
 
 def map_observation(fn: Callable[[Tensor], Tensor], observation: Any) -> Any:
@@ -489,4 +489,4 @@ def map_observation(fn: Callable[[Tensor], Tensor], observation: Any) -> Any:
 def _like(example: Any, name: str, tensors: Mapping[str, Tensor]) -> Any:
     if isinstance(example, Tensor):
         return tensors[name].to(example.device)
-    return {key: _like(part, f"{name}.{key}", tensors) for key, part in example.items()}
+    return {key: _like(part, f"{name}.{escape_key(key)}", tensors) for key, part in example.items()}
