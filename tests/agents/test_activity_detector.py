@@ -4,10 +4,11 @@ import shutil
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import recollect
 from recollect.agents import ActivityDetector, ActivityDetectorConfig
-from recollect.agents.video_backbones import load_pretrained, pool, pool_shape
+from recollect.agents.video_backbones import Patches, load_pretrained, pool, pool_shape
 from recollect.cores import CORES
 from recollect.objectives.detection import detection_loss
 
@@ -35,6 +36,17 @@ def video(batch=2, steps=12, side=16):
     is_first = torch.zeros(batch, steps, dtype=torch.bool)
     is_first[:, 0] = is_first[1, 5] = True
     return frames, is_first
+
+
+def test_patches_are_two_convolutions_of_pixels():
+    torch.manual_seed(0)
+    backbone = Patches(size=12, patch=4, dim=5)
+    frames = torch.randint(256, (2, 1, 12, 12, 3), dtype=torch.uint8)
+    pixels = frames[:, 0].movedim(-1, 1) * (4 / 255) - 0.5
+    seen = F.gelu(F.conv2d(pixels, backbone.patches.weight, backbone.patches.bias, stride=4))
+    mixed = F.gelu(seen + F.conv2d(seen, backbone.neighbours.weight, backbone.neighbours.bias, padding=1))
+    expected = torch.stack([mixed[:, :, y, x] for y in range(3) for x in range(3)], 1)
+    torch.testing.assert_close(backbone(frames), expected)
 
 
 @pytest.mark.parametrize("tokens", ["joined", "steps"])

@@ -14,6 +14,7 @@ from recollect.agents.image_encoders import (
     NatureCNN,
     Patches7,
     Patches14,
+    ResidualBlock,
 )
 
 
@@ -49,6 +50,14 @@ def sample(space, *lead):
         return tuple(sample(child, *lead) for child in space.spaces)
     rows = [np.asarray(space.sample()) for _ in range(int(np.prod(lead)))]
     return torch.from_numpy(np.stack(rows)).reshape(*lead, *space.shape)
+
+
+def test_a_residual_block_adds_two_convolutions():
+    torch.manual_seed(0)
+    block, x = ResidualBlock(3), torch.randn(2, 3, 5, 6)
+    inner = torch.nn.functional.conv2d(x.clamp(min=0), block.one.weight, block.one.bias, padding=1).clamp(min=0)
+    inner = torch.nn.functional.conv2d(inner, block.two.weight, block.two.bias, padding=1)
+    torch.testing.assert_close(block(x), x + inner)
 
 
 @pytest.mark.parametrize(("space", "kind"), CHOICES, ids=str)

@@ -8,7 +8,7 @@ from gymnasium import spaces
 from recollect.agents import ActorCriticConfig, ActorInputs
 from recollect.agents.encoder_config import EncoderConfig
 from recollect.agents.encoders import ObservationEncoder
-from recollect.agents.film_encoders import FILM_ENCODERS, FiLMCNN
+from recollect.agents.film_encoders import FILM_ENCODERS, FiLM, FiLMCNN
 from recollect.cores import CORES
 
 SPACE = spaces.Dict({"image": spaces.Box(0, 255, (32, 32, 3), np.uint8), "language": spaces.MultiDiscrete([9] * 4)})
@@ -24,6 +24,18 @@ def seen(*lead):
     generator = torch.Generator().manual_seed(0)
     image = torch.randint(256, (*lead, 32, 32, 3), generator=generator, dtype=torch.uint8)
     return {"image": image, "language": torch.randint(1, 9, (*lead, 4), generator=generator)}
+
+
+def test_channels_are_scaled_and_shifted_by_a_linear_map():
+    torch.manual_seed(0)
+    film, x, condition = FiLM(3, 2), torch.randn(4, 2, 5, 6), torch.randn(4, 3)
+    torch.nn.init.normal_(film.map.weight), torch.nn.init.normal_(film.map.bias)
+    numbers = condition @ film.map.weight.T + film.map.bias
+    expected = [
+        [x[n, c] * (1 + numbers[n, c]) + numbers[n, 2 + c] for c in range(2)]  # gammas, then betas
+        for n in range(4)
+    ]
+    torch.testing.assert_close(film(x, condition), torch.stack([torch.stack(row) for row in expected]))
 
 
 @pytest.mark.parametrize("kind", OURS)

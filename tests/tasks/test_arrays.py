@@ -471,3 +471,16 @@ def test_a_file_that_changed_is_read_again(tmp_path):
     path = npz(tmp_path, inputs=np.zeros((9, 2)), targets=np.arange(9) % 3)
     os.utime(path, (1, 1))
     assert Arrays(path=path).spec.num_classes == 3
+
+
+def test_the_example_is_waves_of_three_frequencies():
+    task = Arrays(standardize=False)
+    data = task._data
+    random = np.random.default_rng(0)
+    targets, lengths = random.integers(0, 3, 600), random.integers(20, 41, 600)
+    phase, noise = random.uniform(0, 2 * np.pi, 600), random.normal(0, 0.3, (600, 40))
+    for row in (0, 7, 599):
+        speed = (0.2, 0.4, 0.8)[targets[row]]
+        wave = [np.sin(phase[row] + speed * t) + noise[row, t] for t in range(lengths[row])]
+        np.testing.assert_allclose(data.inputs[row, : lengths[row], 0], wave, atol=1e-6)
+        assert data.lengths[row] == lengths[row] and (data.targets[row, lengths[row] - 1] == targets[row]).all()

@@ -7,6 +7,7 @@ import sys
 from collections import Counter, deque
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -249,3 +250,5 @@ def test_seeds_of_incarnations_differ_from_all_others():
     seeds = [replace(setup, rank=rank).seeds(*key) for key in keys for rank in (0, 1)]
     assert len(set(seeds)) == len(seeds)
     assert setup.seeds(1) == setup.seeds(1, 0)  # the first incarnation has the seeds of a new actor
+    drawn = np.random.SeedSequence([config.fit.seed, 2, 0, 0, 1]).generate_state(2)  # as resumed runs have them
+    assert list(replace(setup, rank=1).seeds(2)) == drawn.tolist()
