@@ -5,7 +5,15 @@ import math
 
 import pytest
 
-from recollect.benchmark import PrecisionBenchmark, ServingBenchmark, render_precision, render_serving
+from recollect.benchmark import (
+    HTTPBenchmark,
+    PrecisionBenchmark,
+    ServingBenchmark,
+    render_http,
+    render_precision,
+    render_serving,
+    run_http,
+)
 from recollect.benchmark import run_precision as measure_precision
 from recollect.benchmark import run_serving as measure_serving
 
@@ -46,7 +54,24 @@ def test_store_answers_all_askers():
     assert render_serving(results)
 
 
+def test_a_server_answers_all_connections():
+    pytest.importorskip("uvicorn")
+    results = run_http(HTTPBenchmark(quick=True, output=""))
+    assert [(row.connections, row.together) for row in results.rows] == [(2, 1), (2, 3)]
+    for row in results.rows:
+        assert row.steps >= row.connections * row.together
+        assert row.steps_per_s > 0 and row.p50_ms <= row.p99_ms <= row.worst_ms
+    assert render_http(results)
+
+
+def test_a_server_that_does_not_start_is_named():
+    with pytest.raises(ValueError, match=r"model='nowhere': recollect serve did not start: .*nowhere"):
+        run_http(HTTPBenchmark(model="nowhere", quick=True, output=""))
+
+
 def test_settings_name_the_remedy():
+    with pytest.raises(ValueError, match=r"together=.*at least 1"):
+        HTTPBenchmark(together=())
     with pytest.raises(ValueError, match=r"formats='int8'.*give WEIGHTS/CACHE"):
         ServingBenchmark(formats=("int8",))
     with pytest.raises(ValueError, match="askers"):

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -210,9 +211,9 @@ def test_metrics_are_prometheus_text(client):
 
 
 @pytest.fixture
-def server():
-    """A server of a thread on a free port of this machine."""
-    config = uvicorn.Config(app(), port=0, log_level="warning")
+def server(request):
+    """A server of a thread on a free port of this machine; the parameter is the time after which it hangs up."""
+    config = uvicorn.Config(app(), port=0, log_level="warning", timeout_keep_alive=getattr(request, "param", 60))
     running = uvicorn.Server(config)
     running.install_signal_handlers = lambda: None
     thread = threading.Thread(target=running.run, daemon=True)
@@ -242,6 +243,16 @@ def test_the_python_client(server):
     source = client.ask("GET", "/client.py")
     client.close()
     assert "import recollect" not in source and len(source.splitlines()) < 100
+
+
+@pytest.mark.parametrize("server", [1], indirect=True)
+def test_a_client_that_was_idle_opens_a_new_connection(server, monkeypatch):
+    monkeypatch.setattr("recollect.serving.client.IDLE", 0.5)
+    client = Client(server, TOKEN)
+    robot = client.create()
+    time.sleep(2.5)  # the server has closed the connection
+    assert robot.step([5])["steps"] == 1
+    client.close()
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs Node")

@@ -1,4 +1,4 @@
-"""Benchmarks of cores (speed, bytes, FLOPs, roofline), kernels, chunks on long rows, and exported steps.
+"""Benchmarks of cores (speed, bytes, FLOPs, roofline), kernels, chunks on long rows, exported steps and live streams.
 
 Importing this package does not import torch: the functions that need it are imported when they are first used.
 """
@@ -9,6 +9,7 @@ from recollect.benchmark.config import (
     ChunksBenchmark,
     CoresBenchmark,
     ExportBenchmark,
+    HTTPBenchmark,
     NeighboursBenchmark,
     OpsBenchmark,
     PrecisionBenchmark,
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from recollect.benchmark.cores import run as run
     from recollect.benchmark.export import render_export as render_export
     from recollect.benchmark.export import run_export as run_export
+    from recollect.benchmark.http import render_http as render_http
+    from recollect.benchmark.http import run_http as run_http
     from recollect.benchmark.neighbours import render_neighbours as render_neighbours
     from recollect.benchmark.neighbours import run_neighbours as run_neighbours
     from recollect.benchmark.ops import render_ops as render_ops
@@ -45,6 +48,7 @@ BENCHMARKS: dict[str, tuple[type, str, str]] = {
     "neighbours": (NeighboursBenchmark, "run_neighbours", "render_neighbours"),
     "precision": (PrecisionBenchmark, "run_precision", "render_precision"),
     "serving": (ServingBenchmark, "run_serving", "render_serving"),
+    "http": (HTTPBenchmark, "run_http", "render_http"),
 }
 """Benchmarks of ``recollect benchmark``: settings, and the functions of this package that measure and make a table."""
 
@@ -55,6 +59,7 @@ __getattr__ = attach(
         "render": "table",
         "render_chunks": "chunks",
         "render_export": "export",
+        "render_http": "http",
         "render_neighbours": "neighbours",
         "render_ops": "ops",
         "render_roofline": "roofline",
@@ -63,6 +68,7 @@ __getattr__ = attach(
         "run": "cores",
         "run_chunks": "chunks",
         "run_export": "export",
+        "run_http": "http",
         "run_neighbours": "neighbours",
         "run_ops": "ops",
         "run_roofline": "roofline",

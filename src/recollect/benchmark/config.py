@@ -1,6 +1,7 @@
 """Settings of the benchmarks. Importing them does not import torch."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from recollect.config import lookup, require, require_name
 from recollect.cores import CORES
@@ -275,6 +276,36 @@ class ServingBenchmark:
         require(all(1 <= n <= self.streams for n in self.askers), "askers", self.askers, f"use 1 to {self.streams}")
         for name in self.formats:
             require(name.count("/") == 1, "formats", name, "give WEIGHTS/CACHE, such as float32/bfloat16")
+
+
+@dataclass(frozen=True)
+class HTTPBenchmark:
+    """Steps per second and answer times of `recollect serve` over HTTP on the loopback address."""
+
+    model: str = "model:t-maze-hcam"
+    """Model: run directory, model folder or model:NAME."""
+    connections: tuple[int, ...] = (1, 8)
+    """Connections, each with one request at a time."""
+    together: tuple[int, ...] = (1, 32)
+    """Streams of one request; each connection has streams of its own."""
+    cache: Literal["float32", "bfloat16"] = "float32"
+    """Format of what the server keeps of steps."""
+    repeats: int = 7
+    """Rounds."""
+    seconds: float = 2.0
+    """Duration of a round."""
+    quick: bool = False
+    """Test run with a few requests. Its speeds mean nothing."""
+    output: str = "benchmarks/results"
+    """Folder for the CSV and JSON files; empty saves nothing."""
+
+    def __post_init__(self) -> None:
+        if self.quick:
+            for name, value in {"connections": (2,), "together": (1, 3), "repeats": 2, "seconds": 0.05}.items():
+                object.__setattr__(self, name, value)
+        _require_at_least(self, 2, "repeats")
+        for name in ("connections", "together"):
+            require(min(getattr(self, name), default=0) >= 1, name, getattr(self, name), "give numbers of at least 1")
 
 
 def _require_at_least(config: object, least: int, *fields: str) -> None:

@@ -8,8 +8,12 @@ answer["outputs"]["action"], answer["steps"], answer["weights"]
 
 import http.client
 import json
+import time
 from typing import Any
 from urllib.parse import quote, urlsplit
+
+IDLE = 4.0
+"""Seconds without a request after which a new connection is opened: the server closes idle ones after five."""
 
 
 class ServerError(ValueError):
@@ -28,9 +32,12 @@ class Client:
         self._connection = http.client.HTTPConnection(parts.netloc, timeout=timeout)
         self._prefix = parts.path.rstrip("/")  # of a server behind a proxy, http://host/robots
         self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        self._used = time.monotonic()
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """Send one request, and return its JSON data (the text, for metrics)."""
+        if time.monotonic() - self._used > IDLE:
+            self._connection.close()
         try:
             self._connection.request(
                 method, self._prefix + path, None if body is None else json.dumps(body), self._headers
@@ -40,6 +47,7 @@ class Client:
         except (OSError, http.client.HTTPException):
             self._connection.close()
             raise
+        self._used = time.monotonic()
         is_json = response.headers.get_content_type() == "application/json"
         data: Any = json.loads(text) if is_json else text
         if response.status >= 400:
