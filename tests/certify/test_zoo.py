@@ -10,6 +10,7 @@ import torch
 import unusual
 import user_cores
 import zoo
+import zoo_combinations
 import zoo_corners
 import zoo_paths
 import zoo_rows
@@ -38,6 +39,8 @@ ECHOES = {
 """Lines that make many kinds of calls, so that a mistake with a line of its own often fails them too."""
 
 ONE_LINE = {**zoo_paths.ONE_PATH, **zoo_corners.CORNERS, **zoo_use.USE, **zoo_rows.ROWS, **zoo_sizes.SIZES}
+DRAWN = {**zoo_sizes.SIZES, **zoo_combinations.COMBINATIONS}
+"""Broken cores that only drawn sizes or modes meet."""
 BY_LINE = {line: core for core, line in reversed(ONE_LINE.items())} | {
     line: core for core, (line, _) in reversed(zoo.BROKEN.items())
 }
@@ -197,9 +200,9 @@ def test_other_seeds(seed):
 
 @pytest.mark.long
 @pytest.mark.parametrize("size_seed", [1, 2, 3])
-@pytest.mark.parametrize("core", zoo_sizes.SIZES, ids=lambda core: core.__name__)
+@pytest.mark.parametrize("core", DRAWN, ids=lambda core: core.__name__)
 def test_drawn_sizes_meet_what_no_list_has(core, size_seed):
-    line = zoo_sizes.SIZES[core]
+    line = DRAWN[core]
     card = certify(core(), input_shape=(zoo.WIDTH,), lines=[line], size_seed=size_seed)
     assert card.failed == (line,) and card[line].cause and "raised" not in card[line].detail, str(card)
     assert f"--size-seed {size_seed}" in str(card).replace("\n", " ")

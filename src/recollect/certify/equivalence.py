@@ -85,6 +85,7 @@ def _long_calls(subject: Subject, meter: Comparison) -> str:
         twin = in_mode(subject, rows, steps, mode)
         inputs, state, is_first = make_call(twin, 9)
         is_first &= torch.rand(is_first.shape, generator=subject.generator(10)) < 0.05  # episodes of 200 steps
+        is_first[0] = False  # one episode, longer than any count inside a core
         sizes = draw_pieces(steps, size_generator(subject, f"pieces of {steps}"))
         want = twin(inputs, state, is_first)
         what = f"one call of {steps} steps of {rows} rows against calls of {', '.join(map(str, sizes))} ({mode})"

@@ -172,11 +172,12 @@ def _disagreement(
         terms = torch.cat([terms_along(found[name], shifts[name]) for name in names]).double()
         expected, size = terms.sum().item(), max(terms.norm().item(), 1e-6)
         try:
-            fine, rough = (_slope(value, shifts, step) for step in (1e-6, 1e-5))
+            fine = _slope(value, shifts, 1e-6)
         except ValueError:
             raise NotApplicable("the core refuses weights that are changed in place") from None
         error, limit = abs(fine - expected) / size, 1e-4
-        if error > limit and abs(fine - rough) / size > limit:  # something inside computes in float32: larger steps
+        if error > limit and abs(fine - _slope(value, shifts, 1e-5)) / size > limit:
+            # Something inside computes in float32: larger steps.
             error, limit = abs(_slope(value, shifts, 1e-3) - expected) / size, 5e-3
         if error <= limit:
             return None

@@ -22,6 +22,10 @@ deterministic: Any = torch.utils.deterministic  # its setting is a property of t
 
 MODES = ("evaluation", "training")
 REMEMBERS = "the module keeps data of earlier calls: move it into the state"
+DRAWS = (
+    "a call draws random numbers or sets a seed, which changes all later draws of the program: draw when the module is "
+    "made, or from a torch.Generator of its own"
+)
 
 
 @contextmanager
@@ -56,6 +60,7 @@ def hidden_state(subject: Subject) -> str:
         _repeats(variant, meter, f"{label}: ")
     for mode in (MODES[subject.seed % 2],) if subject.options.quick else MODES:
         _check_attributes(subject, mode)
+    _check_generators_of_stream(subject)
     _check_settings(subject)
     return f"repeated and interleaved calls, buffers and attributes in both modes: {meter.report()}"
 
@@ -105,7 +110,7 @@ def _interleave(subject: Subject, meter: Comparison) -> None:
 
 def _check_attributes(subject: Subject, mode: str) -> None:
     """Raise if an attribute, buffer, container or closure changes in a call."""
-    sizes = ((subject.batch, subject.steps), (1, 1), (1, subject.steps))
+    sizes = ((subject.batch, subject.steps), (1, 1), (1, subject.steps), (subject.batch, 1))
     for batch, steps in sizes[:1] if subject.options.quick else sizes:
         twin = subject.variant(batch=batch)
         inputs, state, first = twin.inputs(44, steps=steps), twin.used_state(), twin.resets(45)[:, :steps]
@@ -117,17 +122,27 @@ def _check_attributes(subject: Subject, mode: str) -> None:
                 twin.core(other, clone(state), first)
             name = find_difference(before, snapshot(subject.core))
         if moved and mode == "evaluation":  # in training mode dropout draws
-            raise Violation(
-                f"{moved[0]} has another state after a call in evaluation mode ({steps} steps, {batch} rows)",
-                "a call draws random numbers or sets a seed, which changes all later draws of the program: "
-                "draw when the module is made, or from a torch.Generator of its own",
-            )
+            what = f"a call in evaluation mode ({steps} steps, {batch} rows)"
+            raise Violation(f"{moved[0]} has another state after {what}", DRAWS)
         if name is not None:
             raise Violation(
                 f"{name} changed during a call in {mode} mode ({steps} steps, {batch} rows)",
                 "memory is kept in the module beside the state (a running statistic, a cache, a counter): "
                 "move it into the state, or remove it",
             )
+
+
+@torch.no_grad()
+def _check_generators_of_stream(subject: Subject) -> None:
+    """Raise if a stream moves a global random generator."""
+    if not subject.has_stream:
+        return
+    live, inputs, is_first = subject.new_stream(), subject.inputs(44, steps=3), subject.resets(45)[:, :3]
+    with _global_generators() as moved:
+        for x, first in zip(inputs.unbind(1), is_first.unbind(1), strict=True):
+            live.step(x, first)
+    if moved:
+        raise Violation(f"{moved[0]} has another state after steps of a stream", DRAWS)
 
 
 def _check_settings(subject: Subject) -> None:

@@ -236,8 +236,8 @@ def export(subject: Subject) -> str:
 
 MANY_ROWS = (130, 300)
 """Range of rows, of which one number is drawn; the program was traced with three, and also runs one."""
-MANY_STEPS = (8, 12)
-"""Range of the steps of another program: a loop over steps is traced once per step."""
+MANY_STEPS = (9, 10)
+"""Range of the steps of another program, above eight: a loop over steps is traced once per step."""
 TRACE_MODES: dict[str, Callable[[], Any]] = {"gradients off": torch.no_grad, "gradients on": torch.enable_grad}
 
 FIXED_ROWS = (

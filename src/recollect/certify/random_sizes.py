@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from recollect.certify.comparison import Result
 from recollect.certify.subject import Subject
@@ -17,14 +18,18 @@ from recollect.state import concatenate, take_rows
 
 ROWS = ((10, 33), (34, 129), (130, 256), (257, 300))
 """Ranges of rows, of which each gives one number."""
+FEW_STEPS, MANY_STEPS = (1, 4), (5, 12)
+"""Steps of calls of these rows, and of the largest number of rows."""
 SMALL_ROWS = range(1, 17)
 """Numbers of rows that are all tried: small batches are often special."""
-LONG_CALL = (2049, 5000)
-"""Range of the steps of a long call."""
-LONG_GRAPH = (129, 600)
+LONG_CALL = (2049, 2400, 5000)
+"""Range of the steps of a long call, up to the second number for a core with dear steps, else up to the third."""
+LONG_GRAPH = (129, 200, 600)
 """Range of the steps of a long call with gradients, which keeps data of every step."""
-LONG_BLOCK = (513, 2048)
+LONG_BLOCK = (513, 700, 2048)
 """Range of the steps of a long block of a stream."""
+DEAR = 40
+"""Operations of torch per step of a call above which its steps are dear: a loop over steps, and no scan."""
 PIECES = 1024
 """Most steps of one of the calls that a long call is compared with."""
 
@@ -47,12 +52,17 @@ def modes(subject: Subject) -> list[str]:
 
 
 def draw_rows(subject: Subject, line: str) -> Iterator[tuple[int, int, str]]:
-    """Yield rows, steps and mode: one of each range of :data:`ROWS`, and more than 256 rows in all modes."""
+    """Yield rows, steps and mode: one of each range of :data:`ROWS`, and more than 256 rows in all modes.
+
+    The largest number has more steps than the others, so that a path of its own for many rows and several steps is met
+    in every mode.
+    """
     draws = size_generator(subject, line)
     known = modes(subject)
     for low, high in ROWS:
-        rows, steps = draws.randint(low, high), draws.randint(1, 4)
-        for mode in known if high == ROWS[-1][1] else [draws.choice(known)]:
+        is_last = high == ROWS[-1][1]
+        rows, steps = draws.randint(low, high), draws.randint(*(MANY_STEPS if is_last else FEW_STEPS))
+        for mode in known if is_last else [draws.choice(known)]:
             yield rows, steps, mode
 
 
@@ -60,10 +70,42 @@ def draw_steps(subject: Subject, line: str) -> Iterator[tuple[int, int, str]]:
     """Yield rows, steps and mode of long calls, without gradients and with; shorter ones more often, to save time."""
     draws = size_generator(subject, line)
     known = modes(subject)
-    for low, high, grad in ((*LONG_CALL, False), (*LONG_GRAPH, True)):
-        steps = log_uniform(draws, low, high)
+    for limits, grad in ((LONG_CALL, False), (LONG_GRAPH, True)):
+        steps = draw_length(subject, draws, limits)
         fitting = [name for name in known if MODES[name].get("grad", False) == grad]
         yield draws.randint(1, 2), steps, draws.choice(fitting)
+
+
+def draw_length(subject: Subject, draws: random.Random, limits: tuple[int, int, int]) -> int:
+    """Return a number of steps, which is less where the steps of the core are dear."""
+    low, middle, high = limits
+    return log_uniform(draws, low, middle if operations_per_step(subject) > DEAR else high)
+
+
+def operations_per_step(subject: Subject) -> float:
+    """Return the operations of torch that another step adds to a call.
+
+    A number of operations and not a time, so that the same seed draws the same sizes.
+    """
+    if "operations per step" not in subject.cache:
+        twin = subject.variant(batch=1, is_training=False, grad=False, strided=False)
+        counts = []
+        for steps in (8, 24):
+            with torch.no_grad(), _Operations() as operations:
+                twin(twin.inputs(150, steps=steps), twin.fresh_state(), twin.no_resets(steps=steps))
+            counts.append(operations.number)
+        subject.cache["operations per step"] = (counts[1] - counts[0]) / 16
+    return subject.cache["operations per step"]
+
+
+class _Operations(TorchDispatchMode):
+    """Context that counts operations."""
+
+    number = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.number += 1
+        return func(*args, **(kwargs or {}))
 
 
 def log_uniform(draws: random.Random, low: int, high: int) -> int:

@@ -52,12 +52,18 @@ class _Pool:
         self.draws = subject.generator(71)
 
     def step(self, call: int) -> None:
-        """Take a step of random rows, or sometimes of all, and compare it."""
+        """Take a step of random rows, or sometimes of all, and compare it.
+
+        Two calls of ten name all rows, downwards with many resets and upwards: an order that a draw seldom gives.
+        """
         number = len(self.alone)
         share = 1 + int(torch.randint(number, (), generator=self.draws))
         rows = torch.randperm(number, generator=self.draws)[:share]
+        if call % 5 == 1:
+            share = number
+            rows = torch.arange(number) if call % 2 else torch.arange(number).flip(0)
         inputs = self.subject.inputs(72 + call, batch=share, steps=1)[:, 0]
-        is_first = torch.rand(share, generator=self.draws) < 0.1
+        is_first = torch.rand(share, generator=self.draws) < (0.1 if call % 10 != 6 else 0.5)
         if call % 5 == 4:
             rows = torch.arange(number)
             inputs = self.subject.inputs(72 + call, batch=number, steps=1)[:, 0]

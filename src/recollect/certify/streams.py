@@ -18,8 +18,8 @@ from recollect.certify.random_sizes import (
     PIECES,
     ROWS,
     describe,
+    draw_length,
     draw_pieces,
-    log_uniform,
     make_call,
     size_generator,
 )
@@ -69,7 +69,7 @@ def _many_rows(subject: Subject, meter: Comparison) -> str:
         meter.results(got, want, what, cause="a buffer or a kernel of the stream has a fixed number of rows")
         drawn.append((rows, steps, mode))
     if isinstance(subject.new_stream(), Stream):
-        rows, steps = draws.randint(1, 2), log_uniform(draws, *LONG_BLOCK)
+        rows, steps = draws.randint(1, 2), draw_length(subject, draws, LONG_BLOCK)
         twin = subject.variant(batch=rows, steps=steps)
         inputs, state, is_first = make_call(twin, 19)
         is_first &= torch.rand(is_first.shape, generator=subject.generator(20)) < 0.02  # few blocks end early

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
@@ -89,6 +90,8 @@ class Subject:
         self.seed = options.seed
         self.is_training, self.grad, self.strided, self.brief = False, False, False, False
         self.cache: dict[str, Any] = {}  # measurements that several lines share
+        self.dropouts: list[Any] = []  # calls of dropout that were seen in training mode
+        self.used: WeakKeyDictionary[nn.Module, dict[Any, Any]] = WeakKeyDictionary()  # states of used_state
 
     def in_float64(self) -> "Subject":
         """Return the same subject in float64."""
@@ -97,7 +100,7 @@ class Subject:
         twin = copy.copy(self)
         twin.core = to_float64(copy.deepcopy(self.single))
         twin.dtype = torch.float64
-        twin.cache = {}
+        twin.cache = {name: self.cache[name] for name in ("is_noisy", "has_dropout") if name in self.cache}
         return twin
 
     def variants(self) -> Iterator[tuple[str, "Subject"]]:
@@ -136,6 +139,9 @@ class Subject:
                     torch.manual_seed(seed)
                     out, end = twin(*call)
                     outs.append([out, *leaves(end)])  # noise in the state may appear in outputs much later
+            with torch.random.fork_rng(devices=[]), torch.enable_grad():
+                twin(*call)  # dropout that is applied only with gradients
+            self.cache["has_dropout"] = bool(self.dropouts) or _declares_dropout(self.core)
             self.cache["is_noisy"] = not all(torch.equal(*pair) for pair in zip(*outs, strict=True))
         return self.cache["is_noisy"]
 
@@ -207,7 +213,9 @@ class Subject:
         """Set training or evaluation mode (without dropout) and gradients of the variant."""
         gradients_on = torch.enable_grad() if self.grad else nullcontext()
         if self.is_training:
-            with self._train(), NoDropout(self.core), gradients_on:
+            # Without dropout the context would only cost time: it sees every operation.
+            has_dropout = self.cache.get("has_dropout", True)
+            with self._train(), NoDropout(self.core, self.dropouts) if has_dropout else nullcontext(), gradients_on:
                 yield
             return
         if self.core.training:
@@ -251,13 +259,16 @@ class Subject:
     def used_state(self, salt: int = 0, *, steps: int | None = None) -> Any:
         """Return a state in use: windows are full, and rows are at different steps of their episodes."""
         t = steps or self.steps
-        is_first = self.no_resets(steps=t)
-        for row in range(1, self.batch):
-            is_first[row, max(0, t - 1 - 3 * row)] = True
-        with torch.no_grad():
-            inputs, state = self.inputs(900 + salt, steps=t), clone(self.core.initial_state(self.batch))
-            _, state = self.core(inputs, state, is_first)
-        return clone(state)
+        known = self.used.setdefault(self.core, {})
+        key = (salt, t, self.batch, self.dtype, self.core.training)
+        if key not in known:
+            is_first = self.no_resets(steps=t)
+            for row in range(1, self.batch):
+                is_first[row, max(0, t - 1 - 3 * row)] = True
+            with torch.no_grad():
+                inputs, state = self.inputs(900 + salt, steps=t), clone(self.core.initial_state(self.batch))
+                known[key] = clone(self.core(inputs, state, is_first)[1])
+        return clone(known[key])
 
     def fresh_state(self, batch: int | None = None) -> Any:
         """Return ``initial_state`` without gradients."""
@@ -316,12 +327,14 @@ class NoDropout(TorchFunctionMode):
 
     Args:
         module: its ``nn.LSTM`` and ``nn.GRU`` have a dropout attribute of their own, which is set to 0.
+        seen: list that gets the functions with a rate above zero that were replaced.
     """
 
     ALL = (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout, torch.dropout)
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, seen: list[Any]) -> None:
         super().__init__()
+        self.seen = seen
         self.kept = [(child, child.dropout) for child in module.modules() if isinstance(child, nn.RNNBase)]
 
     def __enter__(self) -> "NoDropout":
@@ -337,13 +350,28 @@ class NoDropout(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func in self.ALL:
+            if kwargs.get("p", args[1] if len(args) > 1 else 0.5):
+                self.seen.append(func)
             return args[0] if args else kwargs["input"]
         if func is F.scaled_dot_product_attention:
+            if kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0):
+                self.seen.append(func)
             if "dropout_p" in kwargs:
                 kwargs = {**kwargs, "dropout_p": 0.0}
             elif len(args) > 4:
                 args = (*args[:4], 0.0, *args[5:])
         return func(*args, **kwargs)
+
+
+def _declares_dropout(module: nn.Module) -> bool:
+    """Whether a layer has a rate of dropout above zero, whether or not a call was seen to use it."""
+    kinds = (nn.modules.dropout._DropoutNd, nn.RNNBase)
+    rates = (
+        child.dropout if isinstance(child, nn.RNNBase) else child.p
+        for child in module.modules()
+        if isinstance(child, kinds)
+    )
+    return any(rates)
 
 
 def make_strided(tensor: Tensor) -> Tensor:
