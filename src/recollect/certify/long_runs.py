@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from recollect.certify.comparison import Violation, first_place, per_step
+from recollect.certify.equivalence import run_split
 from recollect.certify.snapshot import held_bytes
 from recollect.certify.subject import Subject
 from recollect.machine import resident_bytes
@@ -22,8 +23,14 @@ from recollect.state import clone, nbytes
 RESIDENT_SLACK = 32 * 2**20  # bytes of free memory that allocators keep; a leak over 10^5 steps is larger than this
 STEPS = 1280  # single steps of a core and of its stream; fewer within the time limit, and the card has their number
 QUICK_STEPS = 80
-MARK = 240  # steps between two measurements of Python's memory
+MARK = 90  # steps between two measurements of Python's memory; the last three are beyond a thousand steps
+SETTLED = 480  # steps after which the process should not grow
 ROWS = 2
+LENGTHS = (64, 512, 128, 17, 256, 100, 203)
+"""Lengths of calls that add up to :data:`STEPS`: powers of two, where fast paths often begin, and others.
+
+One call of all steps is left to the line ``splits``, which makes longer ones.
+"""
 CALL = 8  # steps of the longer calls whose time is measured
 EPISODES = 40  # episodes of one step between two measurements of a stream's memory
 GROWTH = 0.5  # accepted growth of Python's number of objects per step
@@ -48,15 +55,16 @@ class SingleSteps:
 
 @torch.no_grad()
 def long(subject: Subject) -> tuple[str, dict[str, Any]]:
-    """Check that more than a thousand calls of one step, the stream and one long call give the same numbers."""
+    """Check that more than a thousand calls of one step, the stream and a few long calls give the same numbers."""
     meter = subject.comparison()
     core = _core_steps(subject)
     inputs, is_first = _test_data(subject)
     detail = f"{core.done:,} calls of one step"
     cause = "something depends on the number of calls or steps: a counter, a cache that fills, a clock"
     state = subject.variant(batch=ROWS).fresh_state()
-    want = subject(inputs[:, : core.done], state, is_first[:, : core.done])
-    what = f"{core.done} calls of one step against one call"
+    sizes = _sizes(core.done)
+    want = run_split(subject, inputs[:, : core.done], state, is_first[:, : core.done], sizes)
+    what = f"{core.done} calls of one step against calls of {', '.join(map(str, sizes))}"
     meter.results((core.outputs, core.state), want, what, cause=cause)
     if subject.has_stream:
         live = _stream_steps(subject)
@@ -64,7 +72,18 @@ def long(subject: Subject) -> tuple[str, dict[str, Any]]:
         what = f"{steps} steps of a stream against calls of one step"
         meter.outputs(live.outputs[:, :steps], core.outputs[:, :steps], what, cause=cause)
         detail += f", {live.done:,} steps of a stream"
-    return f"{detail} against one call: {meter.report()}", {"single_steps": core.done}
+    return f"{detail} against long calls: {meter.report()}", {"single_steps": core.done}
+
+
+def _sizes(steps: int) -> list[int]:
+    """Return lengths of calls that add up to ``steps``."""
+    sizes = []
+    for size in itertools.cycle(LENGTHS):
+        if not steps:
+            return sizes
+        sizes.append(min(size, steps))
+        steps -= sizes[-1]
+    return sizes
 
 
 @torch.no_grad()
@@ -196,7 +215,7 @@ def _run_steps(subject: Subject, key: str, start: Callable[[], tuple[Any, Any, A
                 if run.done % MARK == 0 and not subject.options.quick:
                     gc.collect()
                     run.blocks.append((run.done, sys.getallocatedblocks(), held_bytes(thing)))
-                    resident = resident or (resident_bytes() if run.done >= 2 * MARK else 0)
+                    resident = resident or (resident_bytes() if run.done >= SETTLED else 0)
                 if t % 64 == 0 and t > 200 and time.perf_counter() - began > 4 * subject.options.long_seconds:
                     break
         assert kept is not None
