@@ -134,6 +134,13 @@ def test_sums_over_a_call_reach_across_resets(line):
     assert card.failed == (line,), str(card)
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_counter_that_stands_at_zero_has_no_derivative(seed):
+    core = foreign_cores.Elman  # its clock of eight steps is at zero after 48
+    card = certify(core(), rebuild=core, input_shape=(foreign_cores.WIDTH,), lines=["backward"], seed=seed, size_seed=0)
+    assert card.passed, str(card)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("core", FOREIGN, ids=lambda core: core.__name__)
 def test_core_of_another_author_passes_every_line(core):

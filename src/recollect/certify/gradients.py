@@ -88,6 +88,7 @@ def make_call(subject: Subject, steps: int) -> tuple[Tensor, Any, Tensor, dict[s
     """Return inputs, state and flags of a call, and the targets of its gradients.
 
     A leaf of whole numbers alone counts something, such as steps: between two of them no derivative means anything.
+    Several rows are asked, because the counter of one may stand at zero, as memories also do.
     """
     inputs = subject.inputs(111, steps=steps).requires_grad_()
     state = gradient_state(subject.used_state(5))
@@ -95,7 +96,8 @@ def make_call(subject: Subject, steps: int) -> tuple[Tensor, Any, Tensor, dict[s
     if subject.batch < 3:
         is_first = torch.zeros_like(is_first)
         is_first[-1, steps // 2] = steps > 1
-    counters = {f"state.{name}" for name, leaf in named_leaves(state) if _counts(leaf)}
+    several = state if subject.batch >= 4 else subject.variant(batch=4).used_state(5)
+    counters = {f"state.{name}" for name, leaf in named_leaves(several) if _counts(leaf)}
     found = {name: target for name, target in gradient_targets(inputs, state).items() if name not in counters}
     return inputs, state, is_first, {**found, **subject.weights()}
 
