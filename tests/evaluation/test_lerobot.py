@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from recollect.evaluation import lerobot
-from recollect.evaluation.lerobot import layout
+from recollect.evaluation.lerobot import layout, writing
 from recollect.evaluation.recordings import demonstrate, read_recording, write_recording
 from recollect.tasks import TASKS
 from recollect.training.imitation.demonstrations import DemonstrationBatches
@@ -246,6 +246,22 @@ BREAKS = {
     "a film cut off": (lambda d: (d / FILM).write_bytes((d / FILM).read_bytes()[:3000]), "file-000.mp4: frame"),
     "no film at all": (lambda d: shutil.copy(d / DATA, d / FILM), "file-000.mp4: frame 0"),
 }
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((8, 17, 3), True),
+        ((17, 8, 3), True),
+        ((7, 40, 3), False),
+        ((40, 7, 3), False),
+        ((16, 16, 3), False),
+        ((17, 8), False),
+    ],
+)
+def test_pictures_are_large_on_both_sides(shape, expected):
+    assert writing.holds_pictures(np.zeros((2, *shape), np.uint8)) == expected
+    assert not writing.holds_pictures(np.zeros((2, *shape), np.int16))
 
 
 @pytest.mark.parametrize("name", BREAKS)

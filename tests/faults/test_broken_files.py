@@ -207,3 +207,27 @@ def test_an_environment_id_imports_nothing_without_trust(tmp_path):
     with pytest.raises(ValueError, match=r"strangers_package.*--trust"):
         from_json(data, WorldConfig, REGISTRY)
     assert from_json(data, WorldConfig, REGISTRY, trust=True).id == data["id"]
+
+
+def test_a_lost_config_has_a_copy_in_the_checkpoints(run):
+    (run / "config.json").unlink()
+    with pytest.raises(
+        ValueError, match=r'no config.json: restore it \("config" in .*000000004/progress.json is a copy\)'
+    ):
+        fit(CONFIG, run, resume=True)
+    copy = json.loads((run / "checkpoint" / "step-000000004" / "progress.json").read_text())["config"]
+    (run / "config.json").write_text(json.dumps(copy))
+    assert load_config(run) == CONFIG
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "best"])
+def test_a_file_in_the_place_of_checkpoints_is_named_before_a_step(run, name):
+    shutil.rmtree(run / name)
+    (run / name).write_text("")
+    with pytest.raises(ValueError, match=f"{name} is a file, where checkpoints are written: move it away"):
+        fit(CONFIG, run, resume=True)
+
+
+def test_a_name_that_no_folder_can_have_is_named():
+    with pytest.raises(ValueError, match=r"run directory 'ddd.*: File name too long: choose another path"):
+        fit(CONFIG, "d" * 300)

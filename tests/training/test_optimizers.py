@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from recollect.training import OptimizerConfig
-from recollect.training.optimizers import Undo, optimizer_tensors
+from recollect.training.optimizers import Undo, begin_step, optimizer_tensors, split_rates
 
 
 def test_undo_puts_weights_averages_settings_and_generator_back():
@@ -39,6 +39,17 @@ def test_undo_puts_weights_averages_settings_and_generator_back():
     assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
     assert torch.equal(step(), drawn), "the same draws come again"
     assert not torch.equal(model[0].weight, before["0.weight"]), "and the optimiser goes on"
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.25, 0.0])
+def test_some_parameters_may_have_a_rate_of_their_own(factor):
+    slow, other = nn.Linear(2, 3), nn.Linear(3, 2)
+    optimizer = OptimizerConfig(weight_decay=0.1).build(nn.ModuleList([slow, other]))
+    split_rates(optimizer, slow.parameters(), factor)
+    begin_step(optimizer, 0.5)
+    rates = {id(parameter): group["lr"] for group in optimizer.param_groups for parameter in group["params"]}
+    assert [rates[id(parameter)] for parameter in slow.parameters()] == [0.5 * factor] * 2
+    assert [rates[id(parameter)] for parameter in other.parameters()] == [0.5] * 2
 
 
 def test_weight_decay_spares_what_its_text_says():

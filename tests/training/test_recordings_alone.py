@@ -54,6 +54,24 @@ def test_spaces_follow_from_the_file(tmp_path):
         _ = RecordingConfig(path=str(path)).spec
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"lengths": np.full(4, 6)}, r"action=20: .*its lengths need 24 steps"),
+        ({"action": np.zeros(19, int)}, r"action=19: .*its lengths need 20 steps"),
+        ({"action": np.full((20, 2), np.nan)}, r"action=nan: .*step 0 of episode 0.*: leave this episode out"),
+        ({"action": np.zeros(20, int)}, "every action is 0: there is nothing to learn"),
+        ({"observation": np.full((20, 3), -1e39)}, r"observation=-1e\+39: .*: scale it, since float32 cannot hold it"),
+        ({"observation": None}, "has no observation: it has action, lengths; name the arrays observation"),
+    ],
+)
+def test_what_no_agent_can_learn_from_is_named(tmp_path, changes, message):
+    arrays = {"observation": np.zeros((20, 3)), "action": np.arange(20) % 3, "lengths": np.full(4, 5)} | changes
+    np.savez(tmp_path / "a.npz", **{name: array for name, array in arrays.items() if array is not None})
+    with pytest.raises(ValueError, match=message):
+        _ = RecordingConfig(path=str(tmp_path / "a.npz")).spec
+
+
 def test_the_parts_are_apart_and_together_everything(tmp_path):
     write(tmp_path / "a.npz", "classes")
     config = RecordingConfig(path=str(tmp_path / "a.npz"), validation=0.2)

@@ -38,7 +38,10 @@ def parts_of(arrays: Mapping[str, np.ndarray], source: str) -> dict[str, Any]:
         if name == "observation" or name.startswith("observation.")
     }
     if missing or not seen:
-        raise ValueError(f"{source} has no {', '.join(missing or ['observation'])}: it has {', '.join(arrays)}")
+        raise ValueError(
+            f"{source} has no {', '.join(missing or ['observation'])}: it has {', '.join(arrays) or 'nothing'}; name "
+            "the arrays observation (or observation.NAME), action and lengths, as recollect evaluate --record does"
+        )
     parts: dict[str, Any] = {
         name: _check_array(name, arrays[name], asked, source) for name, asked in PARTS.items() if name in arrays
     }
@@ -65,15 +68,16 @@ def parts_of(arrays: Mapping[str, np.ndarray], source: str) -> dict[str, Any]:
 
 
 def require_finite(part: str, array: np.ndarray, lengths: np.ndarray, name: str) -> None:
-    """Raise ``ValueError`` where a part of episodes, ``[n, ...]``, is not finite; names the step."""
+    """Raise ``ValueError`` where a part of episodes, ``[n, ...]``, is no finite float32; names the step."""
     if array.dtype.kind != "f":
         return
     for begin in range(0, len(array), ROWS):
-        wrong = ~np.isfinite(array[begin : begin + ROWS])
+        wrong = ~(np.abs(array[begin : begin + ROWS]) <= np.finfo(np.float32).max)
         if wrong.any():
             at = np.argwhere(wrong)[0] + [begin, *[0] * (array.ndim - 1)]
             value, step = float(array[tuple(at)]), int(at[0])
-            raise ValueError(f"{part}={value}: {name}, {_place(step, lengths)}: leave this episode out")
+            remedy = "scale it, since float32 cannot hold it" if np.isfinite(value) else "leave this episode out"
+            raise ValueError(f"{part}={value}: {name}, {_place(step, lengths)}: {remedy}")
 
 
 def require_inside(

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from recollect.agents.spaces import nest_parts
 from recollect.config import require, require_one_of
+from recollect.evaluation.recorded_parts import require_finite
 from recollect.lazy import gymnasium, np
 from recollect.tasks.worlds.contract import WorldConfig, WorldSpec
 
@@ -102,6 +103,7 @@ def _read(path: str, changed: float) -> Recording:
     from recollect.evaluation.recordings import read_recording
 
     recording = read_recording(path)
+    recording.require_steps(path)  # before spaces are made of them
     spec = WorldSpec(
         observation_space=_observation_space(recording, path),
         action_space=_action_space(recording, path),
@@ -117,6 +119,9 @@ def _read(path: str, changed: float) -> Recording:
 @lru_cache(maxsize=8)
 def _spec(config: RecordingConfig, changed: float) -> WorldSpec:
     recording = config.recording
+    all_taken = recording.taken_actions()
+    if (all_taken == all_taken[0]).all():
+        raise ValueError(f"{config.path}: every action is {all_taken[0]}: there is nothing to learn; give two or more")
     observation, action = _observation_space(recording, config.path), _action_space(recording, config.path)
     chance = 0.0
     if action.dtype != np.float32:
@@ -174,6 +179,7 @@ def _action_space(recording: Recording, path: str) -> gymnasium.Space[Any]:
     if recording.action_space is not None:
         return recording.action_space
     taken = recording.taken_actions()
+    require_finite("action", taken, recording.lengths - 1, path)
     if taken.dtype.kind != "f":
         return _whole_space(taken, f"{path}: action")
     return gymnasium.spaces.Box(taken.min(0), taken.max(0), dtype=np.float32)

@@ -117,16 +117,7 @@ class Recording(NamedTuple):
             ValueError: shapes, names or actions differ, whole numbers are out of range, or a reward or an observation
                 is not finite; names the part and the step.
         """
-        steps = int(self.lengths.sum())
-        parts = {"action": self.action, "reward": self.reward}
-        for part, array in (parts | {f"observation {key}": leaf for key, leaf in self.observation.items()}).items():
-            require(len(array) == steps, part.strip(), len(array), f"{name}: its lengths need {steps} steps")
-        enough = len(self.lengths) > 0 and int(self.lengths.min()) >= 2
-        remedy = f"{name}: give at least one episode, each with an action and an observation after it"
-        require(enough, "lengths", self.lengths.tolist()[:8], remedy)
-        for part in ("terminated", "score"):
-            count = len(getattr(self, part))
-            require(count == len(self.lengths), part, count, f"{name}: there are {len(self.lengths)} episodes")
+        self.require_steps(name)
         _require_actions(self, spec.action_space, name)
         spaces = dict(_leaves(spec.observation_space))
         wanted = {leaf: tuple(space.shape or ()) for leaf, space in spaces.items()}
@@ -138,6 +129,26 @@ class Recording(NamedTuple):
             part = f"observation.{leaf}" if leaf else "observation"
             require_finite(part, self.observation[leaf], self.lengths, name)
             require_inside(part, self.observation[leaf], space, self.lengths, name)
+
+    def require_steps(self, name: str) -> None:
+        """Require that all parts have as many steps and episodes as the lengths say.
+
+        Args:
+            name: of the recording, for messages.
+
+        Raises:
+            ValueError: there is no episode, or a part has more or fewer.
+        """
+        steps = int(self.lengths.sum())
+        parts = {"action": self.action, "reward": self.reward}
+        for part, array in (parts | {f"observation {key}": leaf for key, leaf in self.observation.items()}).items():
+            require(len(array) == steps, part.strip(), len(array), f"{name}: its lengths need {steps} steps")
+        enough = len(self.lengths) > 0 and int(self.lengths.min()) >= 2
+        remedy = f"{name}: give at least one episode, each with an action and an observation after it"
+        require(enough, "lengths", self.lengths.tolist()[:8], remedy)
+        for part in ("terminated", "score"):
+            count = len(getattr(self, part))
+            require(count == len(self.lengths), part, count, f"{name}: there are {len(self.lengths)} episodes")
 
 
 class _Recorder:

@@ -81,9 +81,14 @@ class RunRecord(RunPaths):
         """
         if not self.config_file.is_file():
             raise ValueError(f"{self.path} is not a run directory: there is no config.json in it")
-        config = read_json(self.config_file, "restore it, or train anew in another directory")
+        config = read_json(self.config_file, f"restore it{self._copy()}, or train anew in another directory")
         require_json_type(config, dict, self.config_file)
         return config
+
+    def _copy(self) -> str:
+        """Return where there is a copy of config.json; nothing without a checkpoint."""
+        path, _ = checkpoints.newest(self.checkpoints)
+        return "" if path is None else f' ("config" in {path / checkpoints.PROGRESS} is a copy)'
 
     @cached_property
     def processes(self) -> list[dict[str, Any]]:
@@ -159,8 +164,16 @@ class RunDirectory(RunPaths):
             ValueError: the folder exists and ``resume`` is False; it holds something else; it holds a run of
                 another config (names the fields that differ); another process works on it.
         """
-        if self.path.exists() and not self.path.is_dir():
+        try:
+            is_file = self.path.exists() and not self.path.is_dir()
+        except (OSError, ValueError) as error:  # a name that is too long, or has a null byte
+            reason = getattr(error, "strerror", None) or error
+            raise ValueError(f"run directory {str(self.path)!r:.80}: {reason}: choose another path") from None
+        if is_file:
             raise ValueError(f"run directory {self.path} is a file: choose another path")
+        for folder in (self.checkpoints, self.best):
+            if folder.exists() and not folder.is_dir():
+                raise ValueError(f"{folder} is a file, where checkpoints are written: move it away")
         self.lock.check()
         self._check(config, resume, upgrade)
 
@@ -178,7 +191,10 @@ class RunDirectory(RunPaths):
                     "Resume with the settings in its config.json, or choose another directory"
                 )
         elif self.metrics_file.exists() or self.checkpoints.exists():
-            raise ValueError(f"run directory {self.path} has no config.json: it is not a run; choose another")
+            raise ValueError(
+                f"run directory {self.path} has no config.json: restore it{RunRecord(self.path)._copy()}, or choose "
+                "another directory"
+            )
 
     def open(
         self,
