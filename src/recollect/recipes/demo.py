@@ -38,7 +38,7 @@ from recollect.tasks.worlds.t_maze import TMazeConfig
 from recollect.training import FRESH_SEED, ImpalaConfig, load_config
 from recollect.training.loop import Outcome, fit
 
-WINDOW = 1000  # steps whose median time is compared, at the start and at the end of the stream
+WINDOW = 1000  # last steps, whose median time is compared with that of a new stream
 SEGMENT = 1000  # steps of a whole-sequence pass, which the contract leaves free
 EXPLORED = 8
 """Episodes that the explorer records and scores; in four, habit and memory may agree so often that no effect shows."""
@@ -61,9 +61,9 @@ class Streamed:
     score: float
     """Their mean score."""
     early_us: float
-    """Median microseconds of a step in the first thousand (after a warm-up)."""
+    """Median microseconds of a step of a new stream, about its first thousand (after a warm-up)."""
     late_us: float
-    """Median microseconds of a step in the last thousand."""
+    """Median microseconds of a step in the last thousand, taken in turn with those of the new stream."""
     early_bytes: int
     """Bytes of memory after the first thousand steps."""
     late_bytes: int
@@ -205,19 +205,23 @@ def stream(agent: ActorCritic, world_config: WorldConfig, steps: int, console: C
     """
     steps = max(steps, 2 * WINDOW)
     world = world_config.build(1, seed=FRESH_SEED + 1)
-    live = agent.stream(1)
+    live, new = agent.stream(1), agent.stream(1)
     step, action = world.reset(), initial_action(world)
     policy, features = no_previous_output(agent, 1, step.reward)
     told: list[tuple[ActorInputs, torch.Tensor]] = []
     said: list[tuple[torch.Tensor, torch.Tensor]] = []
-    times, ends, early_bytes = [], [], 0
+    early, late, ends, early_bytes = [], [], [], 0
     began = perf_counter()
     with Progress(console, "streaming · one step at a time", steps, 0) as progress:
         for number in range(steps):
             inputs = ActorInputs(step.observation.clone(), action, step.reward, policy, features)
-            start = perf_counter()
-            output = live.step(inputs, step.is_first)
-            times.append(perf_counter() - start)
+            streams = (live, new) if number >= steps - WINDOW - WINDOW // 2 else (live,)
+            outputs = {}
+            for one in streams[:: -1 if number % 2 else 1]:  # in turn, each first as often: caches and other programs
+                start = perf_counter()
+                outputs[one] = one.step(inputs, step.is_first)
+                (late if one is live else early).append(perf_counter() - start)
+            output = outputs[live]
             told.append((inputs, step.is_first))
             policy, features = as_previous_output(agent, output)
             said.append((policy, output.value))
@@ -241,8 +245,8 @@ def stream(agent: ActorCritic, world_config: WorldConfig, steps: int, console: C
         largest_difference=float(max(differences)),
         episodes=len(ends),
         score=sum(ends) / max(len(ends), 1),
-        early_us=1e6 * statistics.median(times[WINDOW // 2 : WINDOW + WINDOW // 2]),
-        late_us=1e6 * statistics.median(times[-WINDOW:]),
+        early_us=1e6 * statistics.median(early[-WINDOW:]),
+        late_us=1e6 * statistics.median(late[-WINDOW:]),
         early_bytes=early_bytes,
         late_bytes=live.nbytes,
         seconds=seconds,
