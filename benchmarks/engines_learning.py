@@ -266,12 +266,11 @@ def learn_rllib(scores: Scores, seed: int, own: bool) -> None:
     from ray.rllib.algorithms.ppo import PPOConfig
     from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
     from ray.rllib.core.rl_module.rl_module import RLModuleSpec
-    from ray.tune.registry import register_env
 
     from recollect.adapters.rllib import CoreRLModule
 
     ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, object_store_memory=200_000_000)
-    register_env("scored", lambda _: Scored(scores.world.make(), scores))
+    gymnasium.register("Scored-v0", entry_point=lambda: Scored(scores.world.make(), scores))  # Ray's registry copies
     if own:
         model = DefaultModelConfig(
             use_lstm=True, lstm_cell_size=WIDTH, max_seq_len=STEPS, vf_share_layers=True, fcnet_hiddens=[WIDTH]
@@ -280,7 +279,7 @@ def learn_rllib(scores: Scores, seed: int, own: bool) -> None:
     else:
         core = LSTMConfig(dim=WIDTH, num_layers=1)
         spec = RLModuleSpec(module_class=CoreRLModule, model_config={"core": core, "max_seq_len": STEPS})
-    config = PPOConfig().environment("scored").env_runners(num_env_runners=0, num_envs_per_env_runner=ROWS)
+    config = PPOConfig().environment("Scored-v0").env_runners(num_env_runners=0, num_envs_per_env_runner=ROWS)
     config = config.rl_module(rl_module_spec=spec).reporting(min_time_s_per_iteration=0).debugging(seed=seed)
     batches = {"train_batch_size_per_learner": ROWS * STEPS, "minibatch_size": ROWS * STEPS // 4, "num_epochs": EPOCHS}
     settings = {"lr": RATE, "gamma": DISCOUNT, "lambda_": TRACE, "entropy_coeff": ENTROPY, "grad_clip": CLIP}
