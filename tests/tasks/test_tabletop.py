@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from recollect.tasks import TASKS, memory_requirements
-from recollect.tasks.worlds.tabletop.table import HOME
+from recollect.tasks.worlds.tabletop.table import COLOURS, HOME, LIGHT
 
 KEYS = ("goal-shown-once", "order-shown-once", "covered-objects")
 each = pytest.mark.parametrize("key", KEYS)
@@ -124,6 +124,22 @@ def test_pressed_buttons_are_dark_and_the_reverse_is_asked_for_late():
         step = world.step(world.oracle())
         assert not (step.is_last & (step.score == 0)).any()
     assert step.observation["image"].float().sum() < bright
+
+
+def test_one_button_is_lit_at_a_time_and_none_once_the_hand_is_free():
+    config = TASKS["order-shown-once"]()
+    world = config.build(16, seed=0)
+    step, lit = world.reset(), []
+    for _ in range(config.locked_steps + 1):
+        image = step.observation["image"].long()
+        light, plain = ((image - torch.tensor(colour)).abs().amax(-1).le(60) for colour in (LIGHT, COLOURS["blue"]))
+        shown = light.flatten(1).sum(1)
+        assert (shown < plain.flatten(1).sum(1)).all(), "the others are as they were"
+        assert torch.equal(shown > 0, world.is_shown)
+        lit.append(light[world.is_shown])
+        step = world.step(torch.zeros(16, 3))
+    first, last = lit[0], [places for places in lit if len(places)][-1]
+    assert not (first & last).flatten(1).any(1).all(), "other buttons are lit later"
 
 
 def test_pictures_show_places_finer_than_a_pixel():
