@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from recollect.agents.spaces import space_from_json, space_to_json
+from recollect.agents.spaces import sides, space_from_json, space_to_json
 
 SPACES = [
     spaces.Discrete(3, start=-1),
@@ -33,3 +33,13 @@ def test_other_spaces_are_named():
         space_to_json(spaces.Text(3))
     with pytest.raises(ValueError, match="unknown kind of space 'Graph'"):
         space_from_json({"kind": "Graph"})
+
+
+def test_channels_are_the_shorter_end_and_the_last_one_where_both_are_equal():
+    for shape, expected in (
+        ((36, 40), (36, 40, 1)),
+        ((36, 40, 3), (36, 40, 3)),
+        ((3, 36, 40), (36, 40, 3)),
+        ((36, 40, 36), (36, 40, 36)),
+    ):
+        assert sides(shape) == expected

@@ -484,3 +484,12 @@ def test_the_example_is_waves_of_three_frequencies():
         wave = [np.sin(phase[row] + speed * t) + noise[row, t] for t in range(lengths[row])]
         np.testing.assert_allclose(data.inputs[row, : lengths[row], 0], wave, atol=1e-6)
         assert data.lengths[row] == lengths[row] and (data.targets[row, lengths[row] - 1] == targets[row]).all()
+
+
+def test_one_column_of_whole_numbers_is_tokens_and_several_are_numbers(tmp_path):
+    lines = [[row // 3, row % 4, row % 5, row % 2] for row in range(36)]
+    one = Arrays(path=table(tmp_path, ["sequence", "x", "y", "target"], lines), inputs=("x",), goal="labelling")
+    assert (one.spec.vocabulary, one.spec.input_dim, one.spec.length) == (4, None, 3)
+    both = replace(one, inputs=("x", "y"))
+    assert (both.spec.vocabulary, both.spec.input_dim) == (None, 2)
+    assert both._data.inputs.flatten(0, 1).tolist() == [[float(x), float(y)] for _, x, y, _ in lines]
