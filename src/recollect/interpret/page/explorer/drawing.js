@@ -50,9 +50,8 @@ function pointerAt(event, node) {
 const box = (g, colour, x, y, w, h) => { g.fillStyle = colour; g.fillRect(x, y, w, h); };
 /** A line at step t of a picture of the whole episode. */
 const cursor = (g, ep, t, width, height) => box(g, ink.cursor, (t + .5) / ep.T * width - .75, 0, 1.5, height);
-const fontOf = (size) => `${size}px system-ui, "DejaVu Sans", sans-serif`;
 function write(g, text, x, y, colour = ink.soft, align = "left", size = 11, halo = false) {
-  g.font = fontOf(size);
+  g.font = `${size}px system-ui, "DejaVu Sans", sans-serif`;
   g.textAlign = align;
   g.fillStyle = colour;
   if (halo) g.strokeText(text, x, y);

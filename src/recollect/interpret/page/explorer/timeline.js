@@ -38,22 +38,18 @@ function drawFixed(ep, size) {
   const every = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000].find((n) => ep.T / n <= (size.width - size.left) / 62) ?? 5000;
   for (let t = 0; t < ep.T; t += every) write(g, String(t), xOf(size, ep, t), rows.axis.top + 16, ink.soft, "center");
 }
-/** Named blocks of the events; x(t) is where step t begins. A name that is too long stands after or before its block where there is room, else it is clipped. */
+/** Blocks of the events; x(t) is where step t begins. A name stands in its block, after or before it, where there is room. */
 function eventBlocks(g, ep, x, y, height) {
-  const blocks = ep.events.filter((one) => one.block);
+  const all = ep.events.filter((e) => e.block);
   let taken = x(0);
-  blocks.forEach((event, i) => {
-    const left = x(event.t), wide = max(x(event.t1) - left - 1, 2), name = eventName(event), base = y + height - 5;
-    const next = i + 1 < blocks.length ? x(blocks[i + 1].t) : x(ep.T);
-    box(g, eventColour(ep, event), left, y, wide, height);
-    g.save(); g.beginPath(); g.rect(left, y, wide, height);
-    g.font = fontOf(11);
-    const needs = g.measureText(name).width + 8, before = left - taken;
-    taken = left + wide;
-    if (needs > wide && taken + needs <= next) { write(g, name, taken + 4, base); taken += needs; }
-    else if (needs > wide && needs <= before) write(g, name, left - 4, base, ink.soft, "right");
-    else { g.clip(); write(g, name, left + 4, base, "#fff"); }
-    g.restore();
+  all.forEach((event, i) => {
+    const left = x(event.t), end = max(x(event.t1) - 1, left + 2), name = eventName(event);
+    const room = 6.5 * name.length + 8, say = (at, ...how) => write(g, name, at, y + height - 5, ...how);
+    box(g, eventColour(ep, event), left, y, end - left, height);
+    if (room <= end - left) say(left + 4, "#fff");
+    else if (end + room <= x(all[i + 1]?.t ?? ep.T)) say(end + 4);
+    else if (taken + room <= left) say(left - 4, ink.soft, "right");
+    taken = end + room;
   });
 }
 /** From the lowest to the highest of the values, and of the ends that are given. */
