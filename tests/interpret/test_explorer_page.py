@@ -264,19 +264,27 @@ def test_no_request_but_the_file_itself(wide, page):
 
 
 @pytest.mark.parametrize("name", ["page", "pair"])
-def test_a_step_takes_less_than_a_frame(browser, name, request):
+def test_a_step_draws_few_things(browser, name, request):
+    """A count, and not a time: a busy machine draws as many."""
     path = request.getfixturevalue(name)
     browser.window(1440, 960)
-    assert any(browser.open(path) < 1.0 for _ in range(8))
-    script = """(() => { const took = [];
-        for (let i = 0; i < 80; i++) {
-          const begun = performance.now();
-          memx.go((i * 37) % 150);
-          for (const id of ['frame', 'track']) document.getElementById(id).getContext('2d').getImageData(5, 5, 1, 1);
-          took.push(performance.now() - begun);
+    browser.open(path)
+    script = """(() => { const counts = [], kind = CanvasRenderingContext2D.prototype;
+        let number = 0;
+        for (const name of ['fillRect', 'strokeRect', 'fillText', 'fill', 'stroke', 'drawImage', 'putImageData']) {
+          const draw = kind[name];
+          kind[name] = function (...rest) { number++; return draw.apply(this, rest); };
         }
-        return took.sort((a, b) => a - b)[40]; })()"""
-    assert any(browser.run(script) < 16 for _ in range(5))
+        const seen = new MutationObserver(changes => { number += changes.length; });
+        seen.observe(document.body, {subtree: true, childList: true, attributes: true, characterData: true});
+        for (let i = 0; i < 80; i++) {
+          number = 0;
+          memx.go((i * 37) % 150);
+          number += seen.takeRecords().length;
+          counts.push(number);
+        }
+        return counts.sort((a, b) => b - a)[0]; })()"""
+    assert 10 < browser.run(script) < 1000
 
 
 @pytest.mark.skipif(not AXE.is_file(), reason="no axe-core: npm install --prefix .venv axe-core, or set AXE_CORE")
