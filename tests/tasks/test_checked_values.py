@@ -238,3 +238,25 @@ def test_resets_of_the_old_interface_are_refused():
     for answer in (np.zeros(3), (np.zeros(3), np.zeros(3)), {"a": 1}):
         with pytest.raises(ValueError, match=r"reset returned .*\(observation, info\).*before version 0.26"):
             read_reset(answer)
+
+
+@pytest.mark.parametrize(
+    ("space", "shown", "named"),
+    [
+        (NESTED, {"arm": np.zeros(3, np.float32), "eyes": {"left": IMAGE.sample()}, "goal": 1}, "part 'goal', which"),
+        (NESTED, {"arm": np.zeros(3, np.float32), "eyes": {"left": IMAGE.sample(), "right": 2}}, "'right' in 'eyes'"),
+        (spaces.Tuple((VECTOR, spaces.Discrete(2))), (np.zeros(3, np.float32), 1, 7), "part 2, which"),
+    ],
+)
+def test_parts_that_no_space_declares_are_named_once(space, shown, named):
+    reader = ObservationReader(source=space)
+    right = space.sample()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        reader.read([right, right])
+    with pytest.warns(RuntimeWarning, match=named):
+        found = reader.read([right, shown])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = reader.read([right, shown])
+    assert list(found) == list(again) == list(reader.space)

@@ -8,8 +8,9 @@ wrapper.
 
 from __future__ import annotations
 
+import warnings
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -67,6 +68,8 @@ class ObservationReader:
             name: self._read(select_part(observations, path), reader, is_single)
             for name, path, reader, is_single in self._parts
         }
+        for path, keys in self._containers:
+            self._warn_of_undeclared(select_part(observations, path), path, keys)
         if self._has_parts:
             return found
         (array,) = found.values()
@@ -84,6 +87,27 @@ class ObservationReader:
                 is_single = isinstance(space, spaces.Box) and not space.shape and not self.scalars
                 parts.append((name, path, PartReader(space, name), is_single))
         return parts
+
+    @cached_property
+    def _containers(self) -> list[tuple[Path, list[str | int]]]:
+        """Path and keys of every Dict and Tuple, until one has shown a part that is not declared."""
+        return list(_containers(self.source))
+
+    def _warn_of_undeclared(self, values: Any, path: Path, keys: list[str | int]) -> None:
+        """Warn once of parts that the space does not declare, which no agent sees."""
+        for one in (values,) if isinstance(values, (Mapping, tuple)) else values:
+            if len(one) > len(keys):
+                given = one if isinstance(one, Mapping) else range(len(one))
+                extra = ", ".join(repr(key) for key in given if key not in keys)
+                place = f" in {'_'.join(map(str, path))!r}" if path else ""
+                warnings.warn(
+                    f"the observation has the part {extra}{place}, which its space does not declare: no agent sees it; "
+                    "declare it in observation_space, or leave it out",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+                self._containers.clear()
+                return
 
     @cached_property
     def _has_parts(self) -> bool:
@@ -185,6 +209,15 @@ def _leaves(space: gymnasium.Space[Any], path: Path = ()) -> Iterator[tuple[Path
             yield from _leaves(part, (*path, place))
     else:
         yield path, space
+
+
+def _containers(space: gymnasium.Space[Any], path: Path = ()) -> Iterator[tuple[Path, list[str | int]]]:
+    """Yield the keys of a space that is a Dict or a Tuple, and of those inside, with the keys that lead to them."""
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        parts = dict(space.items()) if isinstance(space, spaces.Dict) else dict(enumerate(space.spaces))
+        yield path, [*parts]
+        for key, part in parts.items():
+            yield from _containers(part, (*path, key))
 
 
 def is_text(space: gymnasium.Space[Any]) -> bool:
