@@ -121,7 +121,10 @@ def test_what_is_too_wide_for_one_table_goes_on_in_the_next():
         (["evaluate", "x", "--seed", "a"], "error: --seed: 'a' is no whole number."),
         (["certify", "lstm", "--batch"], "error: Missing value for argument '--batch'."),
         (["push"], "error: missing: PATH: Run directory, model folder, model:NAME or hub:OWNER/NAME; STR: OWNER/NAME"),
-        (["export", "x"], "error: missing: --to PATH: Folder to write; an older export is replaced."),
+        (
+            ["export", "x"],
+            "error: missing: -o PATH, --out PATH, --to PATH: Folder to write; an older export is replaced.",
+        ),
         (["list", "cores", "tasks"], "error: unknown: tasks."),
     ],
 )

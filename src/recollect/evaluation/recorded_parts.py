@@ -4,15 +4,15 @@ Arrays of a file are converted to one form: actions and lengths of whole numbers
 to the machine's byte order, and the action of an episode's last step, which is not taken, to 0.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping
 from typing import Any
 
-import gymnasium
-import numpy as np
-
 from recollect.agents.spaces import space_from_json
 from recollect.config import require
+from recollect.lazy import gymnasium, np
 
 PARTS = {
     "action": ("iuf", "whole numbers or floats [steps, ...]"),

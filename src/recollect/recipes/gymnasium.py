@@ -6,6 +6,8 @@ by 0.03 nats; the learning rate decays to 0; the entropy bonus is large enough f
 values were chosen.
 """
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 from recollect.agents.config import ActorCriticConfig

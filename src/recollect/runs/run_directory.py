@@ -192,8 +192,8 @@ class RunDirectory(RunPaths):
                 )
         elif self.metrics_file.exists() or self.checkpoints.exists():
             raise ValueError(
-                f"run directory {self.path} has no config.json: restore it{RunRecord(self.path)._copy()}, or choose "
-                "another directory"
+                f"run directory {self.path} is not a run, because it has no config.json: restore "
+                f"it{RunRecord(self.path)._copy()}, or choose another directory"
             )
 
     def open(
