@@ -38,7 +38,8 @@ unit-all: .venv/installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q
 
 # Each engine's adapter, in environments of their own: the pins of RLlib and TorchRL exclude each other, and the third has
-# the oldest versions that pyproject.toml allows. About 15 minutes on two cores, installation included.
+# the oldest versions that pyproject.toml allows. The tests take about four minutes; tests/adapters/test-engines.log has
+# the last run.
 ENGINES := .venv-engines .venv-rllib .venv-oldest
 ENGINE_TESTS := tests/adapters tests/serving/test_ray_serve.py tests/training/test_ray_actors.py
 test-engines: $(ENGINES:%=%/installed)
