@@ -1,7 +1,7 @@
 """Tables of live streams: reduced weights, the store, a server over HTTP, and steps beside busy processes."""
 
 import source_tree  # noqa: F401
-from report_tables import read_newest, table_with_source
+from report_tables import ResultTable, read_newest, table_with_source
 
 FORMATS = {
     "bfloat16": '`weights="bfloat16"`',
@@ -49,56 +49,39 @@ def precision_table() -> str:
     return table_with_source(heads, lines, found["environment"], note)
 
 
-def serving_table() -> str:
-    """Live streams of one process, all with a full memory."""
-    found = read_newest("serving")
-    rows = [
-        (
-            row["askers"],
-            row["cache"],
-            f"{row['steps_per_s']:,}",
-            f"{row['steps_per_cpu_s']:,}",
-            f"{row['p50_ms']:.1f}",
-            f"{row['p99_ms']:.1f}",
-            f"{row['store_bytes'] / 1e6:,.0f}",
-        )
-        for row in found["rows"]
-    ]
-    heads = ["askers", "cache", "steps/s", "steps per processor second", "p50 ms", "p99 ms", "memories, MB"]
-    config = found["config"]
-    note = f"{config['streams']:,} streams of `{config['model']}`, of which `askers` at a time ask for a step. "
-    return table_with_source(heads, rows, found["environment"], note)
-
-
-def http_table() -> str:
-    """A server and its clients on one machine."""
-    found = read_newest("http")
-    rows = [
-        (
-            row["connections"],
-            row["together"],
-            f"{row['steps_per_s']:,}",
-            *(f"{row[key]:.1f}" for key in ("p50_ms", "p99_ms")),
-        )
-        for row in found["rows"]
-    ]
-    heads = ["connections", "streams of one request", "steps/s", "p50 ms", "p99 ms"]
-    note = f"`recollect serve {found['config']['model']}` and its clients, a process each. "
-    return table_with_source(heads, rows, found["environment"], note)
-
-
-def neighbours_table() -> str:
-    """Answer times beside busy processes, by the default number of threads."""
-    found = read_newest("neighbours")
-    rows = [
-        (
-            f"`{row['core']}`",
-            row["neighbours"],
-            *(f"{row[key]:,.0f}" for key in ("p50_us", "p99_us", "worst_us")),
-            f"{row['p99_over_p50']:.1f}",
-        )
-        for row in found["rows"]
-        if row["form"] == "default"
-    ]
-    heads = ["core", "busy processes", "p50 us", "p99 us", "worst us", "p99 / p50"]
-    return table_with_source(heads, rows, found["environment"])
+SERVING = ResultTable(
+    "serving-*",
+    {
+        "askers": "{askers}",
+        "cache": "{cache}",
+        "steps/s": "{steps_per_s:,}",
+        "steps per processor second": "{steps_per_cpu_s:,}",
+        "p50 ms": "{p50_ms:.1f}",
+        "p99 ms": "{p99_ms:.1f}",
+        "memories, MB": lambda row: f"{row['store_bytes'] / 1e6:,.0f}",
+    },
+    note="{streams:,} streams of `{model}`, of which `askers` at a time ask for a step. ",
+)
+HTTP = ResultTable(
+    "http-*",
+    {
+        "connections": "{connections}",
+        "streams of one request": "{together}",
+        "steps/s": "{steps_per_s:,}",
+        "p50 ms": "{p50_ms:.1f}",
+        "p99 ms": "{p99_ms:.1f}",
+    },
+    note="`recollect serve {model}` and its clients, a process each. ",
+)
+NEIGHBOURS = ResultTable(
+    "neighbours-*",
+    {
+        "core": "`{core}`",
+        "busy processes": "{neighbours}",
+        "p50 us": "{p50_us:,.0f}",
+        "p99 us": "{p99_us:,.0f}",
+        "worst us": "{worst_us:,.0f}",
+        "p99 / p50": "{p99_over_p50:.1f}",
+    },
+    keeps=lambda row: row["form"] == "default",
+)

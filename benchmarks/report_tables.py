@@ -67,16 +67,22 @@ class ResultTable:
     """
 
     file: str
+    """Name without its ending; ``serving-*`` is the newest file of a benchmark."""
     columns: Mapping[str, str | Callable[[Row], str]]
+    note: str = ""
+    """Format string over the settings of the benchmark, for a sentence below the table."""
+    keeps: Callable[[Row], bool] = lambda row: True
 
     def __call__(self) -> str:
         """Return the table, and below it where it was measured."""
-        found = read(MEASURED / f"{self.file}.json")
+        found = read(sorted(MEASURED.glob(f"{self.file}.json"))[-1])
         rows = [
             [cell.format(**row) if isinstance(cell, str) else cell(row) for cell in self.columns.values()]
             for row in found["rows"]
+            if self.keeps(row)
         ]
-        return table_with_source([*self.columns], rows, found["environment"])
+        note = self.note.format(**found.get("config", {}))
+        return table_with_source([*self.columns], rows, found["environment"], note)
 
 
 def _share(name: str) -> Callable[[Row], str]:

@@ -26,7 +26,7 @@ from recollect.runs.interrupts import TimeLimitExceeded, time_limited
 from recollect.runs.progress import ProgressReporter
 from recollect.runs.random_states import random_states, restore_random_states, seed_everything
 from recollect.state import spread_rows
-from recollect.tasks.worlds.contract import Observation, Step, World, WorldConfig, escape_key
+from recollect.tasks.worlds.contract import Step, World, WorldConfig, observation_leaves
 
 TIME_LIMIT = 3600.0  # time limit of an evaluation in seconds
 EPISODE_LIMIT = "max_steps in the world's config; of a Gymnasium environment --world.options max_episode_steps=1000"
@@ -304,14 +304,10 @@ def evaluation_mode(agent: Agent, seed: int) -> Iterator[None]:
         restore_random_states(states.tensors, states.data)
 
 
-def named_parts(observation: Observation, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
-    """Yield dotted name and tensor of every part of an observation; the name of a lone tensor is empty."""
-    if isinstance(observation, Tensor):
-        yield prefix, observation
-        return
-    for key, part in observation.items():
-        own = escape_key(key)
-        yield from named_parts(part, f"{prefix}.{own}" if prefix else own)
+def named_parts(tree: Any) -> Iterator[tuple[str, Any]]:
+    """Yield dotted name and part of every leaf of an observation, or of its space; the name of a lone one is empty."""
+    for name, leaf in observation_leaves(tree):
+        yield name.removeprefix("."), leaf
 
 
 def _move(step: Step, device: torch.device) -> Step:

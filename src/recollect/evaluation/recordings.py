@@ -20,7 +20,7 @@ an action.
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,7 +41,7 @@ from recollect.evaluation.world_guard import GuardedWorld
 from recollect.files import new_file, read_arrays
 from recollect.runs.errors import WorldError
 from recollect.runs.progress import ProgressReporter
-from recollect.tasks.worlds.contract import Step, WorldConfig, WorldSpec, escape_key
+from recollect.tasks.worlds.contract import Step, WorldConfig, WorldSpec
 
 ROWS = 32  # most rows that are recorded in parallel
 WAIT = 100_000  # most steps of an episode, in worlds that set no limit
@@ -119,7 +119,7 @@ class Recording(NamedTuple):
         """
         self.require_steps(name)
         _require_actions(self, spec.action_space, name)
-        spaces = dict(_leaves(spec.observation_space))
+        spaces = dict(named_parts(spec.observation_space))
         wanted = {leaf: tuple(space.shape or ()) for leaf, space in spaces.items()}
         found = {leaf: array.shape[1:] for leaf, array in self.observation.items()}
         if wanted != found:
@@ -357,15 +357,6 @@ def _require_actions(recording: Recording, space: gymnasium.Space[Any], name: st
     if bounds is not None and ((done < bounds[0]).any() or (done > bounds[1]).any()):
         raise ValueError(f"{name}: its actions are {done.min()} to {done.max()}, and the world's are {space}")
     require_finite("action", done, recording.lengths - 1, name)
-
-
-def _leaves(space: gymnasium.Space[Any], prefix: str = "") -> Iterator[tuple[str, gymnasium.Space[Any]]]:
-    if not isinstance(space, gymnasium.spaces.Dict):
-        yield prefix, space
-        return
-    for key, part in space.items():
-        own = escape_key(key)
-        yield from _leaves(part, f"{prefix}.{own}" if prefix else own)
 
 
 def _shapes(parts: Mapping[str, tuple[int, ...]]) -> str:

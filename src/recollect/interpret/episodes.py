@@ -22,7 +22,7 @@ from recollect import __version__
 from recollect.agents.actor_critic import ActorCritic
 from recollect.agents.contract import ActorInputs, Agent, as_previous_output, no_previous_output
 from recollect.config import require
-from recollect.evaluation.agents import evaluation_mode, initial_action, play
+from recollect.evaluation.agents import evaluation_mode, initial_action, named_parts, play
 from recollect.evaluation.world_guard import GuardedWorld
 from recollect.interpret.attention import record_attention
 from recollect.interpret.events import find_events, find_objects, find_pairs
@@ -31,7 +31,7 @@ from recollect.interpret.playback import Playback, core_key
 from recollect.interpret.record import EpisodeInfo, EpisodeRecord
 from recollect.interpret.removal import measure_removal
 from recollect.interpret.saliency import STRIDE, gradient_saliency, perturbation_saliency
-from recollect.tasks.worlds.contract import Scene, Step, Truth, WorldConfig, escape_key
+from recollect.tasks.worlds.contract import Scene, Step, Truth, WorldConfig
 from recollect.tasks.worlds.pictures import shows_image, small_picture
 
 LONGEST = 1000  # steps of an episode that are recorded: a map of all pairs of steps is quadratic
@@ -275,14 +275,10 @@ def _require_same(episode: LiveEpisode, step: Step, t: int) -> None:
             )
 
 
-def named_observations(observation: Any, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+def named_observations(observation: Any) -> Iterator[tuple[str, Tensor]]:
     """Yield the parts of an observation by dotted key; ``observation`` where there is only one."""
-    if isinstance(observation, dict):
-        for name, part in observation.items():
-            own = escape_key(str(name))
-            yield from named_observations(part, f"{prefix}.{own}" if prefix else own)
-    else:
-        yield prefix or "observation", observation
+    for name, leaf in named_parts(observation):
+        yield name or "observation", leaf
 
 
 def _map_observation(change: Callable[..., Tensor], first: Any, *others: Any) -> Any:

@@ -160,6 +160,8 @@ def has_fbgemm() -> bool:
         return False
     if not all(find_operator(f"quantized::{name}") for name in names):
         return False
+    if not hasattr(torch, "_make_per_channel_quantized_tensor"):
+        return False
     ones = torch.ones(3, 64)
     packed = _pack_for_fbgemm(torch.full((3, 64), LEVELS, dtype=torch.int8), torch.ones(3))
     return all(torch.allclose(_multiply_by_fbgemm(x, packed), 64 * LEVELS * x[:, :3]) for x in (ones, -ones))

@@ -81,11 +81,11 @@ class RunRecord(RunPaths):
         """
         if not self.config_file.is_file():
             raise ValueError(f"{self.path} is not a run directory: there is no config.json in it")
-        config = read_json(self.config_file, f"restore it{self._copy()}, or train anew in another directory")
+        config = read_json(self.config_file, f"restore it{self.describe_copy()}, or train anew in another directory")
         require_json_type(config, dict, self.config_file)
         return config
 
-    def _copy(self) -> str:
+    def describe_copy(self) -> str:
         """Return where there is a copy of config.json; nothing without a checkpoint."""
         path, _ = checkpoints.newest(self.checkpoints)
         return "" if path is None else f' ("config" in {path / checkpoints.PROGRESS} is a copy)'
@@ -193,7 +193,7 @@ class RunDirectory(RunPaths):
         elif self.metrics_file.exists() or self.checkpoints.exists():
             raise ValueError(
                 f"run directory {self.path} is not a run, because it has no config.json: restore "
-                f"it{RunRecord(self.path)._copy()}, or choose another directory"
+                f"it{RunRecord(self.path).describe_copy()}, or choose another directory"
             )
 
     def open(

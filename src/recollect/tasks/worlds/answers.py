@@ -5,11 +5,10 @@ Shapes and dtypes are checked in every step; values only on request, because thi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from recollect.lazy import gymnasium, spaces, torch
-from recollect.tasks.worlds.contract import Observation, Step, escape_key
+from recollect.tasks.worlds.contract import Step, observation_leaves
 
 Form = tuple[tuple[int, ...], bool]
 """Shape of one row, and whether the numbers are floats."""
@@ -25,7 +24,7 @@ class Answers:
 
     def __init__(self, space: gymnasium.Space[Any], batch_size: int) -> None:
         self.batch_size = batch_size
-        self.spaces = dict(_leaves_of_space(space))
+        self.spaces = dict(observation_leaves(space))
         self.form: tuple[Any, ...] | None = None  # of the last step that was right
 
     def check(self, step: Step) -> None:
@@ -46,7 +45,7 @@ class Answers:
             right = part.is_floating_point() if kind == "float" else part.dtype == torch.bool
             if part.shape != (self.batch_size,) or not right:
                 raise ValueError(f"{name} is {part.dtype} {list(part.shape)}, not {kind} [{self.batch_size}]")
-        seen = dict(_leaves(step.observation))
+        seen = dict(observation_leaves(step.observation))
         if seen.keys() != self.spaces.keys():
             raise ValueError(f"the observation has entries {sorted(seen)}, its space {sorted(self.spaces)}")
         for name, leaf in seen.items():
@@ -59,7 +58,7 @@ class Answers:
 
     def check_numbers(self, step: Step) -> None:
         """Raise ``ValueError`` where an observation of whole numbers is outside its space; waits for the device."""
-        for name, leaf in _leaves(step.observation):
+        for name, leaf in observation_leaves(step.observation):
             space = self.spaces[name]
             if not _has_integers(space) or leaf.dtype == torch.bool:
                 continue
@@ -88,19 +87,3 @@ def _form(step: Any) -> tuple[Any, ...] | None:
 
 def _has_integers(space: gymnasium.Space[Any]) -> bool:
     return isinstance(space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary))
-
-
-def _leaves_of_space(space: gymnasium.Space[Any], prefix: str = "") -> Iterator[tuple[str, gymnasium.Space[Any]]]:
-    if isinstance(space, gymnasium.spaces.Dict):
-        for name, part in space.items():
-            yield from _leaves_of_space(part, f"{prefix}.{escape_key(name)}")
-    else:
-        yield prefix, space
-
-
-def _leaves(observation: Observation, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(observation, dict):
-        for name, part in observation.items():
-            yield from _leaves(part, f"{prefix}.{escape_key(name)}")
-    else:
-        yield prefix, observation

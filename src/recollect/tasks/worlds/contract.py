@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Self, TypeAlias, TypeVar
 
@@ -204,6 +204,18 @@ def escape_key(key: str) -> str:
     Both separate the keys of a name. A ``%`` is kept unless it would be read as an escape.
     """
     return re.sub("%(?=2[5EF])", "%25", key).replace(".", "%2E").replace("/", "%2F")
+
+
+def observation_leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the name and the part of every leaf of an observation, or of its space.
+
+    A single leaf has an empty name, the name of an entry of a dict begins with a dot.
+    """
+    if not isinstance(tree, Mapping):
+        yield prefix, tree
+        return
+    for key, part in tree.items():
+        yield from observation_leaves(part, f"{prefix}.{escape_key(str(key))}")
 
 
 def require_form(actions: torch.Tensor, space: gymnasium.Space[Any], batch_size: int) -> None:

@@ -28,7 +28,7 @@ from recollect.runs.errors import NonFiniteError, WorldError
 from recollect.runs.interrupts import Block, TimeLimitExceeded, time_limited
 from recollect.state import take_rows
 from recollect.tasks.worlds.answers import Answers
-from recollect.tasks.worlds.contract import Observation, Step, World, escape_key
+from recollect.tasks.worlds.contract import Step, World, escape_key, observation_leaves
 from recollect.training.imitation.teachers import Teacher
 from recollect.training.impala.ground_truth import GroundTruthRecorder
 from recollect.training.impala.large_numbers import name_large_numbers
@@ -468,15 +468,6 @@ class Collector:
         said = (tensors.get(name, unread).to(device) for name, unread in self._no_previous_step()._asdict().items())
         # The memories as they were saved: a stream that stores them in another form would round them again.
         self.snapshot = self._make_snapshot(Step(*step), PreviousStep(*said), EpisodeCounts(*counted), state, teacher)
-
-
-def observation_leaves(observation: Observation, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
-    """Yield ``(name, tensor)`` of an observation: a single tensor has an empty name, an entry's begins with a dot."""
-    if isinstance(observation, Tensor):
-        yield prefix, observation
-        return
-    for name, part in observation.items():
-        yield from observation_leaves(part, f"{prefix}.{escape_key(name)}")
 
 
 def map_observation(fn: Callable[[Tensor], Tensor], observation: Any) -> Any:
