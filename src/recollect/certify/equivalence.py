@@ -52,7 +52,14 @@ def splits(subject: Subject) -> str:
     meter, steps, quick = subject.comparison(), subject.steps, subject.options.quick
     sizes = random_sizes(steps, subject.generator(1))
     alone, mixed = f"{steps} calls of one step", f"calls of {', '.join(map(str, sizes))} steps"
-    splits = {alone: [1] * steps, f"calls of 1 and {steps - 1} steps": [1, steps - 1], mixed: sizes}
+    singles = steps // 3
+    some = f"{singles} calls of one step and one of {steps - singles}"
+    splits = {
+        alone: [1] * steps,
+        f"calls of 1 and {steps - 1} steps": [1, steps - 1],
+        mixed: sizes,
+        some: [*[1] * singles, steps - singles],
+    }
     starts = {
         "from a fresh state, without resets": (subject.fresh_state(), subject.no_resets(), ANCHOR),
         "from a used state, without resets": (subject.used_state(), subject.no_resets(), ANCHOR),
@@ -60,11 +67,11 @@ def splits(subject: Subject) -> str:
     }
     fresh, _, with_resets = starts
     if subject.brief:
-        chosen = [(with_resets, alone)] if quick else [(fresh, mixed), (with_resets, alone)]
+        chosen = [(with_resets, alone)] if quick else [(fresh, mixed), (with_resets, some)]
     elif quick:
         chosen = [(fresh, alone), *((start, mixed) for start in starts)]
     else:
-        chosen = [(start, split) for start in starts for split in splits]
+        chosen = [(start, split) for start in starts for split in splits if split != some]
     inputs = subject.inputs(3)
     for start, (state, is_first, cause) in starts.items():
         mine = [split for name, split in chosen if name == start]
