@@ -1,12 +1,16 @@
 """Plant small bugs in the parts of the library that carry numbers, and report which of them the short tests kill.
 
-    python tests/mutants.py --count 300 --json mutants.json          # hours; run again, and it goes on where it stopped
+    python tests/mutants.py --count 300 --json mutants.json          # run again, and it goes on where it stopped
     python tests/mutants.py --count 20 --rooms objectives
 
 The bugs are those of `tests/certify/mutations.py`, drawn by a seed, as evenly as possible over rooms. Each is made in a
-copy of the package, and the tests that name most of what its module defines run against it, as many files as `--files`.
-Before, the same files must pass without the bug. A bug is killed where a test fails; one that keeps the tests from
-being collected, or that runs into the time limit, is listed apart, because no assertion saw it.
+copy of the package. Before the first one, the short tests run once under coverage (`--coverage` keeps what they found),
+so that a bug meets only the tests that run its line: the most specific ones first, which run the fewest lines, then the
+others. A bug in a line that runs at import, or in another process, meets the test files that name its module. A bug is
+killed where a test fails that passes without it; one that keeps the tests from being collected, or that runs into the
+time limit, is listed apart, because no assertion saw it.
+
+Needs `pytest-cov`. The first run takes as long as `make test`, a bug ten seconds to a minute.
 """
 
 import argparse
@@ -20,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -30,8 +35,11 @@ from mutations import Mutant, candidates  # noqa: E402
 ROOMS = ("objectives", "training", "evaluation", "agents", "tasks")
 LIMIT = 900
 TIER = "not slow and not gpu and not long"
-VERDICTS = {0: "survives", 1: "killed"}
-"""Of pytest's exit status; all others mean that no test has judged."""
+FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?\.py(?:::.*?)?)(?: - .*)?$", re.MULTILINE)
+BATCHES = (12, 60)
+"""Number of tests that a bug meets first, and of those that a survivor meets then."""
+FILES = 4
+"""Number of test files for a bug in a line that no test runs in its own process."""
 
 
 def draw(count: int, seed: int, rooms: list[str]) -> list[Mutant]:
@@ -50,8 +58,55 @@ def draw(count: int, seed: int, rooms: list[str]) -> list[Mutant]:
     return [mutant for mutant, _ in zip(turns, range(count), strict=False)]
 
 
+def record_coverage(target: Path) -> None:
+    """Run the short tests once, and write which of them run which lines."""
+    rooms = "\n".join(f"    src/recollect/{room}/*" for room in ROOMS)
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "coveragerc"
+        config.write_text(f"[run]\nrelative_files = true\ndata_file = {target.resolve()}\ninclude =\n{rooms}\n")
+        options = ["--cov", f"--cov-config={config}", "--cov-context=test", "--cov-report="]
+        _pytest(ROOT / "src", [*options, "-q", "-m", TIER], limit=None)
+
+
+class LineTests:
+    """The tests that run a line, most specific ones first.
+
+    Args:
+        coverage: file of :func:`record_coverage`.
+    """
+
+    def __init__(self, coverage: Path) -> None:
+        from coverage import CoverageData
+
+        self.data = CoverageData(str(coverage))
+        self.data.read()
+        self.files = {_inside(file): file for file in self.data.measured_files()}
+        self.sizes = Counter(test for file in self.files for tests in self._lines(file).values() for test in tests)
+
+    def _lines(self, file: str) -> dict[int, set[str]]:
+        found = self.data.contexts_by_lineno(self.files[file])
+        return {line: {name.rsplit("|", 1)[0] for name in names if name} for line, names in found.items()}
+
+    def of(self, file: str, line: int) -> list[str]:
+        """Return tests of a line, those that run the fewest lines first, in turn over test files."""
+        tests = self._lines(file).get(line, set()) if file in self.files else set()
+        by_size = sorted(tests, key=lambda test: (self.sizes[test], test))
+        seen: Counter[str] = Counter()
+        turns = []
+        for test in by_size:
+            function = test.split("[")[0]
+            turns.append(seen[function])
+            seen[function] += 1
+        return [test for _, test in sorted(zip(turns, by_size, strict=True), key=lambda pair: pair[0])]
+
+
+def _inside(file: str) -> str:
+    """Return a path relative to the root, wherever the tests were run."""
+    return file[file.index("src/recollect/") :]
+
+
 @cache
-def tests_of(file: str, number: int) -> tuple[str, ...]:
+def tests_of(file: str, number: int = FILES) -> tuple[str, ...]:
     """Return the test files that name the module and what it defines most often, those of its own room first."""
     module = file.removeprefix("src/").removesuffix(".py").replace("/", ".")
     tree = ast.parse((ROOT / file).read_text())
@@ -68,37 +123,65 @@ def tests_of(file: str, number: int) -> tuple[str, ...]:
     return tuple(path for _, path in sorted(found)[:number])
 
 
-def run_tests(source: Path, files: tuple[str, ...]) -> str:
-    """Run the short tests of some files against a source tree; return the verdict."""
-    environment = {**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "pytest", "-n", "0", "-q", "-x", "-m", TIER, "-p", "no:cacheprovider", *files]
+def _pytest(source: Path, arguments: Sequence[str], limit: float | None = LIMIT) -> tuple[int, str]:
+    # Without new bytecode: that of a bug could be taken for that of the next one.
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(source),
+        "OMP_NUM_THREADS": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "COLUMNS": "400",
+    }
+    command = [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=limit)
+    return done.returncode, done.stdout
+
+
+def run_tests(source: Path, tests: Sequence[str]) -> tuple[str, str]:
+    """Run tests against a source tree until one fails; return the verdict and the test that failed."""
     try:
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT)
+        status, output = _pytest(source, ["-q", "-x", "-m", TIER, *tests])
     except subprocess.TimeoutExpired:
-        return "time limit"
-    return VERDICTS.get(done.returncode, f"no verdict (pytest ended with {done.returncode})")
+        return "time limit", ""
+    if status == 0:
+        return "survives", ""
+    failed = FAILED.search(output)
+    if status == 1 and failed:
+        return "killed", failed[1]
+    return f"no verdict (pytest ended with {status})", ""
 
 
 @cache
-def passes_without(files: tuple[str, ...]) -> bool:
-    """Whether the files pass against the source as it is."""
-    return run_tests(ROOT / "src", files) == "survives"
+def passes_without(test: str) -> bool:
+    """Whether a test passes against the source as it is."""
+    return run_tests(ROOT / "src", [test])[0] == "survives"
 
 
-def try_out(mutant: Mutant, number: int) -> str:
-    """Return what became of a bug."""
-    files = tests_of(mutant.file, number)
-    if not files:
-        return "no test names its module"
-    if not passes_without(files):
-        return "no verdict (the tests fail without it)"
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "src"
-        shutil.copytree(ROOT / "src", copy, ignore=shutil.ignore_patterns("__pycache__"))
-        target = Path(folder) / mutant.file
-        text = target.read_text()
-        target.write_text(text[: mutant.start] + mutant.new + text[mutant.stop :])
-        return run_tests(copy, files)
+def _batches(mutant: Mutant, lines: LineTests) -> Iterator[Sequence[str]]:
+    """Yield tests for a bug: a few, then more; or files that name its module."""
+    tests = lines.of(mutant.file, mutant.line)
+    first, last = BATCHES
+    yield from (batch for batch in (tests[:first], tests[first:last]) if batch)
+    if not tests:
+        yield tests_of(mutant.file)
+
+
+def try_out(mutant: Mutant, lines: LineTests, copy: Path) -> str:
+    """Return what became of a bug that is made in a copy of the package for a moment."""
+    target = copy / mutant.file.removeprefix("src/")
+    text = target.read_text()
+    target.write_text(text[: mutant.start] + mutant.new + text[mutant.stop :])
+    verdict = "no test names its module"
+    try:
+        for batch in _batches(mutant, lines):
+            verdict, test = run_tests(copy, batch) if batch else (verdict, "")
+            if verdict == "killed" and not passes_without(test):
+                return f"no verdict ({test} fails without it)"
+            if verdict != "survives":
+                return verdict
+        return verdict
+    finally:
+        target.write_text(text)
 
 
 def main() -> None:
@@ -107,19 +190,24 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=300, help="bugs to plant")
     parser.add_argument("--seed", type=int, default=0, help="of the draw")
     parser.add_argument("--rooms", nargs="+", default=list(ROOMS), help="folders of the package")
-    parser.add_argument("--files", type=int, default=4, help="most test files for a bug")
+    parser.add_argument("--coverage", type=Path, default=Path(".coverage.mutants"), help="kept between runs")
     parser.add_argument("--json", type=Path, help="results, from which a second run goes on")
     arguments = parser.parse_args()
     known: dict[str, str] = {}
     if arguments.json and arguments.json.is_file():
         known = json.loads(arguments.json.read_text())
-    for mutant in draw(arguments.count, arguments.seed, arguments.rooms):
-        described = mutant.text((ROOT / mutant.file).read_text())
-        if described not in known:
-            known[described] = try_out(mutant, arguments.files)
-            print(f"{known[described]:10} {described}", flush=True)
-            if arguments.json:
-                arguments.json.write_text(json.dumps(known, indent=1) + "\n")
+    if not arguments.coverage.is_file():
+        record_coverage(arguments.coverage)
+    lines = LineTests(arguments.coverage)
+    with tempfile.TemporaryDirectory() as folder:
+        copy = shutil.copytree(ROOT / "src", Path(folder) / "src")
+        for mutant in draw(arguments.count, arguments.seed, arguments.rooms):
+            described = mutant.text((ROOT / mutant.file).read_text())
+            if described not in known:
+                known[described] = try_out(mutant, lines, Path(copy))
+                print(f"{known[described]:10} {described}", flush=True)
+                if arguments.json:
+                    arguments.json.write_text(json.dumps(known, indent=1) + "\n")
     print(", ".join(f"{number} {verdict}" for verdict, number in Counter(known.values()).most_common()))
 
 

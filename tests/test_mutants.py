@@ -1,5 +1,7 @@
 """The script that plants bugs draws the same ones for a seed, and finds the tests of a module."""
 
+import pytest
+
 import mutants
 
 
@@ -16,7 +18,25 @@ def test_tests_are_those_that_name_the_module():
 
 def test_only_a_failed_test_kills_a_bug(tmp_path, monkeypatch):
     monkeypatch.setattr(mutants, "ROOT", tmp_path)
-    for name, text in {"right": "def test(): pass", "wrong": "def test(): assert 0", "torn": "def test("}.items():
+    wrong = "import pytest\n@pytest.mark.parametrize('n', [1, 2])\ndef test(n): assert n == 1"
+    for name, text in {"right": "def test(): pass", "wrong": wrong, "torn": "def test("}.items():
         (tmp_path / f"test_{name}.py").write_text(text)
-    verdicts = [mutants.run_tests(tmp_path, (f"test_{name}.py",)) for name in ("right", "wrong", "torn")]
-    assert verdicts == ["survives", "killed", "no verdict (pytest ended with 2)"]
+    verdicts = [mutants.run_tests(tmp_path, [f"test_{name}.py"]) for name in ("right", "wrong", "torn")]
+    assert verdicts == [
+        ("survives", ""),
+        ("killed", "test_wrong.py::test[2]"),
+        ("no verdict (pytest ended with 2)", ""),
+    ]
+
+
+def test_a_line_meets_the_most_specific_tests_first(tmp_path):
+    coverage = pytest.importorskip("coverage")
+    data = coverage.CoverageData(str(tmp_path / "lines"))
+    for name, lines in {"wide[a]|run": range(1, 9), "narrow[a]|run": [3, 4], "narrow[b]|run": [3]}.items():
+        data.set_context(f"tests/test_it.py::{name}")
+        data.add_lines({str(tmp_path / "src/recollect/agents/heads.py"): lines})
+    data.write()
+    lines = mutants.LineTests(tmp_path / "lines")
+    found = [test.split("::")[1] for test in lines.of("src/recollect/agents/heads.py", 3)]
+    assert found == ["narrow[b]", "wide[a]", "narrow[a]"]  # other functions before other parameters
+    assert not lines.of("src/recollect/agents/heads.py", 30) and not lines.of("src/recollect/agents/other.py", 3)
