@@ -28,9 +28,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import recollect
-from recollect.certify import LINES, SLOW_LINES, Card, certify, from_config
+if TYPE_CHECKING:
+    from recollect.certify import Card
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "tests" / "cores" / "samples"
@@ -219,6 +220,9 @@ def _configs(key: str) -> list:
 
 def _trace(key: str) -> None:
     """Prints which lines of the core's folder which configs run: a sequence with gradients, and a stream."""
+    import recollect  # here, since tests/mutants.py imports this file and then the copies with bugs
+    from recollect.certify import certify, from_config
+
     base = Path(recollect.__file__).parents[1]
     folder = str(base / "recollect" / "cores" / FOLDERS[key])
     ran: dict[str, dict[int, list[int]]] = {}
@@ -252,6 +256,8 @@ def _certify(key: str, chosen: list[int]) -> None:
     First the quick certificate at every config that comes by the line, then at those of cores with the same code, then
     the whole certificate at a few: a survivor has met everything that a person's core meets.
     """
+    from recollect.certify import LINES, SLOW_LINES, certify, from_config
+
     siblings = [other for other, folder in FOLDERS.items() if folder == FOLDERS[key] and other != key]
     quick = [(key, _configs(key)[index]) for index in chosen]
     quick += [(other, config) for other in siblings for config in _configs(other)]
@@ -264,7 +270,7 @@ def _certify(key: str, chosen: list[int]) -> None:
     print(json.dumps({"failed": [], "detail": ""}))
 
 
-def _stop_if_seen(card: Card) -> None:
+def _stop_if_seen(card: "Card") -> None:
     if card.failed:
         print(json.dumps({"failed": list(card.failed), "detail": card[card.failed[0]].detail}))
         raise SystemExit
