@@ -16,6 +16,7 @@ seconds to a minute.
 
 import argparse
 import ast
+import compileall
 import json
 import os
 import random
@@ -136,8 +137,7 @@ def _arguments(arguments: Sequence[str]) -> list[str]:
 
 
 def _settings(source: Path) -> dict[str, str]:
-    # Without new bytecode: that of a bug could be taken for that of the next one.
-    return {"PYTHONPATH": str(source), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "400"}
+    return {"PYTHONPATH": str(source), "OMP_NUM_THREADS": "1", "COLUMNS": "400"}
 
 
 def _fork_pytest(source: Path, arguments: Sequence[str]) -> tuple[int | None, str]:
@@ -151,7 +151,7 @@ def _fork_pytest(source: Path, arguments: Sequence[str]) -> tuple[int | None, st
             sys.stdout = sys.stderr = output
             os.chdir(ROOT)
             os.environ |= _settings(source)
-            sys.dont_write_bytecode = True
+            sys.dont_write_bytecode = True  # that of a bug could be taken for that of the next one
             sys.path.insert(0, str(source))
             status = pytest.main(_arguments(arguments))
             output.flush()
@@ -230,6 +230,7 @@ def main() -> None:
     lines = LineTests(arguments.coverage)
     with tempfile.TemporaryDirectory() as folder:
         copy = shutil.copytree(ROOT / "src", Path(folder) / "src")
+        compileall.compile_dir(copy, quiet=2)
         for mutant in draw(arguments.count, arguments.seed, arguments.rooms):
             described = mutant.text((ROOT / mutant.file).read_text())
             if described not in known:
