@@ -150,7 +150,7 @@ def _fork_pytest(source: Path, arguments: Sequence[str]) -> tuple[int | None, st
                 os.dup2(output.fileno(), stream)
             sys.stdout = sys.stderr = output
             os.chdir(ROOT)
-            os.environ |= _settings(source)
+            os.environ |= {**_settings(source), "PYTHONDONTWRITEBYTECODE": "1"}
             sys.dont_write_bytecode = True  # that of a bug could be taken for that of the next one
             sys.path.insert(0, str(source))
             status = pytest.main(_arguments(arguments))
