@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ TINY = ["--core", "gru", "--core.dim", "16", "--batch-size", "4", "--unroll", "8
 
 def write(path, kind, episodes=30):
     random = np.random.default_rng(0)
-    lengths = random.integers(4, 9, episodes)
+    lengths = random.integers(3, 12, episodes)
     first = np.concatenate(([0], lengths.cumsum()[:-1]))
     observation = np.zeros((lengths.sum(), 4), np.float32)
     shown = random.integers(0, 3, episodes)
@@ -80,16 +81,17 @@ def test_the_parts_are_apart_and_together_everything(tmp_path):
     assert config.numbers("test").tolist() != RecordingConfig(path=config.path, split_seed=1).numbers("test").tolist()
 
 
+@pytest.mark.parametrize("part", ["test", "validation"])  # the longest episode is the last one, or one before it
 @pytest.mark.parametrize("kind", ["classes", "floats"])
-def test_the_score_equals_a_literal_loop(tmp_path, kind):
+def test_the_score_equals_a_literal_loop(tmp_path, kind, part):
     observation, action, lengths = write(tmp_path / "a.npz", kind)
     config = training(f"recording:{tmp_path / 'a.npz'}", "gru")
-    agent, world = agent_of(config), config.world
-    found = score_recorded(agent, world, episodes=100, batch_size=2)
+    agent, world = agent_of(config), replace(config.world, part=part)
+    found = score_recorded(agent, world, episodes=100, batch_size=3)
     starts, right, losses, errors = lengths.cumsum() - lengths, [], [], []
     taken = np.concatenate([action[starts[n] : starts[n] + lengths[n] - 1] for n in world.numbers("train")])
     deviation = taken.std(0) if kind == "floats" else None
-    for number in world.numbers("test"):
+    for number in world.numbers(part):
         stream, previous = agent.stream(1), torch.as_tensor(np.zeros_like(action[:1]))
         for step in range(lengths[number] - 1):
             at = starts[number] + step
