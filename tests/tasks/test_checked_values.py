@@ -193,6 +193,19 @@ def test_floats_beyond_their_bounds_are_taken_with_one_warning():
         reader.read([{**inside, "arm": np.array([-9.0, 0.0], np.float32)}])
 
 
+def test_after_64_reads_every_sixteenth_is_compared_with_the_bounds():
+    reader = ObservationReader(source=spaces.Box(-1, 1, (2,)))
+    inside, beyond = np.zeros(2, np.float32), np.full(2, 3, np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(64):
+            reader.read([inside])
+        for _ in range(15):
+            reader.read([beyond])
+    with pytest.warns(RuntimeWarning, match="is 3.0 in row 0 at"):
+        reader.read([beyond])
+
+
 class OldReset(Returns):
     def reset(self):
         return super().reset()
