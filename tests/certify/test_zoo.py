@@ -15,6 +15,8 @@ import zoo_corners
 import zoo_paths
 import zoo_rows
 import zoo_sizes
+import zoo_streams
+import zoo_training
 import zoo_use
 
 from recollect.certify import LINES, SLOW_LINES, certify
@@ -38,8 +40,16 @@ ECHOES = {
 }
 """Lines that make many kinds of calls, so that a mistake with a line of its own often fails them too."""
 
-ONE_LINE = {**zoo_paths.ONE_PATH, **zoo_corners.CORNERS, **zoo_use.USE, **zoo_rows.ROWS, **zoo_sizes.SIZES}
-DRAWN = {**zoo_sizes.SIZES, **zoo_combinations.COMBINATIONS}
+ONE_LINE = {
+    **zoo_paths.ONE_PATH,
+    **zoo_corners.CORNERS,
+    **zoo_use.USE,
+    **zoo_rows.ROWS,
+    **zoo_sizes.SIZES,
+    **zoo_streams.STREAMS,
+    **zoo_training.TRAINING,
+}
+DRAWN = {**zoo_sizes.SIZES, **zoo_combinations.COMBINATIONS, **zoo_training.LONG_OR_WIDE}
 """Broken cores that only drawn sizes or modes meet."""
 BY_LINE = {line: core for core, line in reversed(ONE_LINE.items())} | {
     line: core for core, (line, _) in reversed(zoo.BROKEN.items())
@@ -72,6 +82,11 @@ def test_rows_that_step_alone(core):
     card = certify(core(), input_shape=(zoo.WIDTH,), lines=["row-subset"], quick=True)
     assert card.failed == ("row-subset",) and card["row-subset"].cause, str(card)
     assert "raised" not in card["row-subset"].detail, str(card)
+
+
+def test_stream_of_a_class_of_its_own_passes():
+    card = certify(zoo_streams.HasOwnStream(), input_shape=(zoo.WIDTH,), lines=["stream", "copies"], size_seed=0)
+    assert card.passed, str(card)
 
 
 @pytest.mark.parametrize("name", first(1, ["chunked", "plain"]))

@@ -10,7 +10,16 @@ import torch
 from torch import Tensor
 
 from recollect.certify.comparison import Comparison, Result, Violation
-from recollect.certify.random_sizes import describe, draw_pieces, draw_steps, in_mode, make_call, size_generator
+from recollect.certify.random_sizes import (
+    LONG_GRAPH,
+    PIECES,
+    describe,
+    draw_pieces,
+    draw_steps,
+    in_mode,
+    make_call,
+    size_generator,
+)
 from recollect.certify.subject import Subject, gradients, in_all_variants, probe
 
 ANCHOR = (
@@ -22,6 +31,8 @@ MISPLACED = (
     "reset at the start of a call, or a cache is not cleared by it"
 )
 LONG = "a path of its own for long calls (blocks, a kernel, a limit of positions), or a memory that a call cuts off"
+LONG_ROUNDING = 1e-4  # of gradients through hundreds of steps in float32
+LONG_GRADIENT = "backpropagation ends inside a long call: a call cuts no gradient, the caller does, between calls"
 GRADIENT_MODE = "code that depends on torch.is_grad_enabled() or requires_grad takes a path with other numbers"
 INFERENCE = "a tensor is made at the first call, in the mode of that call, and kept: make it with the module"
 
@@ -93,10 +104,16 @@ def _long_calls(subject: Subject, meter: Comparison) -> str:
         inputs, state, is_first = make_call(twin, 9)
         is_first &= torch.rand(is_first.shape, generator=subject.generator(10)) < 0.05  # episodes of 200 steps
         is_first[0] = False  # one episode, longer than any count inside a core
-        sizes = draw_pieces(steps, size_generator(subject, f"pieces of {steps}"))
-        want = twin(inputs, state, is_first)
+        longest = LONG_GRAPH[0] - 1 if twin.grad else PIECES  # a piece is shorter than any call that is drawn
+        sizes = draw_pieces(steps, size_generator(subject, f"pieces of {steps}"), longest)
+        with torch.set_grad_enabled(twin.grad):  # else a call copies its state without the graph of the call before
+            want, got = twin(inputs, state, is_first), run_split(twin, inputs, state, is_first, sizes)
+            losses = [probe(out, subject.generator(14)) for out, _ in (got, want)]
         what = f"one call of {steps} steps of {rows} rows against calls of {', '.join(map(str, sizes))} ({mode})"
-        meter.results(run_split(twin, inputs, state, is_first, sizes), want, what, cause=LONG)
+        meter.results(got, want, what, cause=LONG)
+        if twin.grad:
+            left, right = (gradients(loss, subject.weights()) for loss in losses)
+            Comparison(LONG_ROUNDING).gradients(left, right, what, LONG_GRADIENT)
     return f"; {describe(drawn)}"
 
 
@@ -108,8 +125,13 @@ def _resets(subject: Subject) -> Tensor:
 
 
 def _all_pairs(subject: Subject, meter: Comparison) -> int:
-    """Compare two calls of every pair of lengths, because a core may have a path of its own for any length."""
-    steps, inputs, state, is_first = subject.steps, subject.inputs(7), subject.used_state(), subject.resets(8)
+    """Compare two calls of every pair of lengths, because a core may have a path of its own for any length.
+
+    A core may be wrong where two resets of a call are exactly a window or a chunk apart, so every distance is there.
+    """
+    steps, is_first = subject.steps, torch.cat((_every_distance(subject.steps), subject.resets(8)))
+    subject = subject.variant(batch=len(is_first))
+    inputs, state = subject.inputs(7), subject.used_state()
     want = subject(inputs, state, is_first)
     for length in range(2, steps // 2 + 1):
         sizes = [length, steps - length]
@@ -117,6 +139,19 @@ def _all_pairs(subject: Subject, meter: Comparison) -> int:
         what = f"from a used state, with resets, one call of {steps} steps against calls of {sizes[0]} and {sizes[1]}"
         meter.results(run_split(subject, inputs, state, is_first, sizes), want, what, cause=ANCHOR)
     return steps // 2 - 1
+
+
+def _every_distance(steps: int) -> Tensor:
+    """Return ``is_first`` with two resets at every distance up to half the steps, in as many rows as that takes."""
+    rows: list[list[int]] = []
+    for distance in range(1, steps // 2 + 1):
+        if not rows or rows[-1][-1] + distance >= steps:
+            rows.append([1 + len(rows) % 3])
+        rows[-1].append(rows[-1][-1] + distance)
+    is_first = torch.zeros(len(rows), steps, dtype=torch.bool)
+    for flags, places in zip(is_first, rows, strict=True):
+        flags[places] = True
+    return is_first
 
 
 def modes(subject: Subject) -> str:
@@ -213,6 +248,8 @@ def reset(subject: Subject) -> str:
             right = gradients(probe(want, subject.generator(12)), weights)
             meter.gradients(left, right, what, cause=cause)
     _reset_of_fresh_state(subject, meter, inputs, cause)
+    if not (subject.brief or subject.options.quick):
+        _resets_at_every_age(subject, meter, cause)
     return f"3 resets in {steps} steps, outputs, states and gradients of the weights: {meter.report()}"
 
 
@@ -226,6 +263,22 @@ def _reset_of_fresh_state(subject: Subject, meter: Comparison, inputs: Tensor, c
     meter.results(got, want, "is_first on a fresh state against no is_first", cause=cause)
     if subject.brief and subject.options.quick:
         return
-    out, _ = subject(inputs, subject.used_state(), torch.ones_like(first))
-    parts = [subject(x, subject.fresh_state(), subject.no_resets(steps=1))[0] for x in inputs[:, :8].split(1, 1)]
-    meter.outputs(out[:, :8], torch.cat(parts, 1), "is_first at every step against fresh starts", cause=cause)
+    out, end = subject(inputs, subject.used_state(), torch.ones_like(first))
+    alone = [*inputs[:, :8].split(1, 1), inputs[:, -1:]]
+    *parts, last = [subject(x, subject.fresh_state(), subject.no_resets(steps=1)) for x in alone]
+    what = "is_first at every step against fresh starts"
+    meter.outputs(out[:, :8], torch.cat([part for part, _ in parts], 1), what, cause=cause)
+    meter.results((out[:, -1:], end), last, f"{what}, the last step", cause=cause)
+
+
+@torch.no_grad()
+def _resets_at_every_age(subject: Subject, meter: Comparison, cause: str) -> None:
+    """Compare row i, which is reset after i steps, with a fresh start: one age may be the end of a window or chunk."""
+    age = torch.arange(subject.steps)
+    twin = subject.variant(batch=subject.steps)
+    inputs, place = twin.inputs(15), age[:, None] + age
+    got, _ = twin(inputs, twin.fresh_state(), torch.eye(len(age), dtype=torch.bool))
+    moved = place % len(age)  # row i begins with its step i
+    want, _ = twin(inputs[age[:, None], moved], twin.fresh_state(), twin.no_resets())
+    what = "a reset of row i after i steps against a fresh start (steps from the reset on)"
+    meter.outputs(got[age[:, None], moved], want, what, mask=place < len(age), cause=cause)

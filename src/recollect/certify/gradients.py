@@ -129,6 +129,9 @@ def _split_gradients(subject: Subject, meter: Comparison, steps: int, what: str)
     detached = (inputs.detach(), map_state(Tensor.detach, state), is_first)
     got = gradients(loss_of_call(subject, *detached, [steps]), subject.weights())
     meter.gradients(got, {name: want[name] for name in got}, f"inputs that require no gradients, {what}", WRONG)
+    if subject.batch == 1:
+        got = gradients(loss_of_call(subject, inputs, detached[1], is_first, [steps]), {"inputs": inputs})
+        meter.gradients(got, {"inputs": want["inputs"]}, f"a memory that requires no gradients, {what}", WRONG)
 
 
 def _differences(subject: Subject, steps: int, what: str) -> None:

@@ -5,7 +5,7 @@ import pickle
 import random
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,14 @@ from torch import Tensor, nn
 
 from recollect.certify.comparison import Comparison, Violation, absolute_difference, is_continuous
 from recollect.certify.snapshot import find_difference, settings, snapshot
-from recollect.certify.subject import Subject
+from recollect.certify.subject import Subject, gradients, probe
 from recollect.state import clone, map_state
 
 deterministic: Any = torch.utils.deterministic  # its setting is a property of the module, which type checkers miss
 
 MODES = ("evaluation", "training")
+SHARED = "a table of weights is kept for all modules, in a global or in the class"
+BACKWARD = "a hand-written backward pass reads a copy of the weights that was made earlier"
 REMEMBERS = "the module keeps data of earlier calls: move it into the state"
 DRAWS = (
     "a call draws random numbers or sets a seed, which changes all later draws of the program: draw when the module is "
@@ -195,7 +197,7 @@ def weights(subject: Subject) -> str:
     cause = "weights are fused, packed or copied only at the first call: key the copy on `weight._version`"
     sizes = ((subject.batch, subject.steps), (1, 1), (subject.batch, 1), (1, subject.steps))
     ways = {
-        "changed in place": _change,
+        "changed in place": change_weights,
         "loaded by load_state_dict": _reload,
         "changed by a step of an optimiser": _descend,
         "assigned to `weight.data`": _assign_data,
@@ -212,6 +214,7 @@ def weights(subject: Subject) -> str:
         module, new = (subject.cast(copy.deepcopy(subject.pristine)) for _ in range(2))
         used, clean = subject.variant(core=module), subject.variant(core=new)
         old = [out for _, out in _all_sizes(used, sizes, modes)]  # whatever is fused at a first call is fused now
+        call_with_gradients(used)
         change(module, subject)
         new.load_state_dict(module.state_dict())
         moved = 0.0
@@ -220,11 +223,32 @@ def weights(subject: Subject) -> str:
         ):
             meter.outputs(got, want, f"weights {way} against a new module with these weights, {what}", cause=cause)
             moved = max(moved, absolute_difference(got, before).max().item())
+        (shown, left), (_, right) = call_with_gradients(used), call_with_gradients(clean)
+        meter.gradients(left, right, f"weights {way} against a new module with these weights", BACKWARD)
+        with torch.no_grad():
+            meter.outputs(_short_call(used), shown, f"weights {way}, torch.no_grad against gradients on", cause=SHARED)
         if moved == 0 and subject.weights():
             raise Violation(f"the outputs stay exactly the same when all weights are {way}", cause)
         if subject.options.quick:
             break
     return f"weights {', '.join(ways)}: every call uses them, {meter.report()}"
+
+
+def _short_call(subject: Subject, inputs: Tensor | None = None) -> Tensor:
+    """Return the outputs of a few steps from a fresh memory."""
+    inputs = subject.inputs(96, steps=3) if inputs is None else inputs
+    return subject(inputs, subject.core.initial_state(subject.batch), subject.no_resets(steps=3))[0]
+
+
+@torch.enable_grad()
+def call_with_gradients(
+    subject: Subject, during: AbstractContextManager[Any] | None = None
+) -> tuple[Tensor, dict[str, Tensor | None]]:
+    """Return the outputs of a short call, made in a context, and the gradients of its inputs and of the weights."""
+    inputs = subject.inputs(96, steps=3).requires_grad_()
+    with during or nullcontext():
+        out = _short_call(subject, inputs)
+    return out.detach(), gradients(probe(out, subject.generator(97)), {"inputs": inputs, **subject.weights()})
 
 
 def _all_sizes(subject: Subject, sizes: Sequence[tuple[int, int]], modes: Sequence[bool]) -> list[tuple[str, Tensor]]:
@@ -245,7 +269,8 @@ def _all_sizes(subject: Subject, sizes: Sequence[tuple[int, int]], modes: Sequen
 
 
 @torch.no_grad()
-def _change(module: nn.Module, subject: Subject) -> None:
+def change_weights(module: nn.Module, subject: Subject) -> None:
+    """Add noise to all weights, in place."""
     generator = subject.generator(95)
     for parameter in module.parameters():
         if is_continuous(parameter):
@@ -255,7 +280,7 @@ def _change(module: nn.Module, subject: Subject) -> None:
 
 def _changed_copy(module: nn.Module, subject: Subject) -> nn.Module:
     other = copy.deepcopy(module)
-    _change(other, subject)
+    change_weights(other, subject)
     return other
 
 

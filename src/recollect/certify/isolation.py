@@ -3,6 +3,7 @@
 By value (change the one, compare the other), with NaN (in the one) and by gradient (which must be exactly zero).
 """
 
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,7 @@ from recollect.certify.random_sizes import (
     draw_rows,
     in_mode,
     make_call,
+    modes,
     size_generator,
 )
 from recollect.certify.subject import (
@@ -37,6 +39,7 @@ LEAKS = (
     "(0 * NaN = NaN): select with torch.where before the arithmetic"
 )
 
+GRADIENT_ROUNDING = 1e-4  # of sums over many rows in float32
 MANY_ROWS = "a path of its own for many rows (a kernel, a block, a buffer of a fixed size), or a wrong index of a row"
 
 
@@ -237,20 +240,41 @@ def _many_rows(subject: Subject, meter: Comparison) -> str:
     """Compare calls of small and of drawn numbers of rows with calls of a few rows; return what was drawn."""
     drawn = list(draw_rows(subject, "rows"))
     draws = size_generator(subject, "rows at a time")
-    few: dict[tuple[int, int, bool], tuple[Result, int]] = {}  # results of a few rows at a time, without gradients
-    for rows, steps, mode in [*((rows, 2, "evaluation mode") for rows in SMALL_ROWS), *drawn]:
+    few: dict[tuple[int, int, bool], tuple[Result, list[int]]] = {}  # of a few rows at a time, without gradients
+    small = [name for name in ("evaluation mode", "training mode with gradients") if name in modes(subject)]
+    for rows, steps, mode in [*((rows, 2, mode) for rows in SMALL_ROWS[1:] for mode in small), *drawn]:
         twin = in_mode(subject, rows, steps, mode)
         call = make_call(twin, 134)
         key = (rows, steps, twin.is_training)
         if key not in few:
-            sizes: list[int] = []
-            while (left := rows - sum(sizes)) > 0:
-                sizes.append(min(left, draws.randint(1, 1 + rows // 8)))
-            few[key] = call_rows(twin.variant(grad=False), call, sizes), max(sizes)
-        want, most = few[key]
-        what = f"{rows} rows against {most} and fewer at a time, {steps} steps, {mode}"
+            sizes = [1, rows - 1] if rows in SMALL_ROWS else _draw_parts(rows, draws)
+            few[key] = call_rows(twin.variant(grad=False), call, sizes), sizes
+        want, sizes = few[key]
+        what = f"{rows} rows against {max(sizes)} and fewer at a time, {steps} steps, {mode}"
         meter.results(twin(*call), want, what, cause=MANY_ROWS)
+    rows, _, mode = drawn[-1]
+    _gradients_of_many_rows(in_mode(subject, rows, 2, mode), sizes, f"{rows} rows, {mode}")
     return f"; {SMALL_ROWS[0]} to {SMALL_ROWS[-1]} rows; {describe(drawn)}"
+
+
+def _draw_parts(rows: int, draws: random.Random) -> list[int]:
+    """Return numbers of rows that add up to ``rows``, each an eighth of them at most."""
+    sizes: list[int] = []
+    while (left := rows - sum(sizes)) > 0:
+        sizes.append(min(left, draws.randint(1, 1 + rows // 8)))
+    return sizes
+
+
+@torch.enable_grad()
+def _gradients_of_many_rows(subject: Subject, sizes: list[int], what: str) -> None:
+    """Compare the gradients of the weights of a call with those of calls of fewer rows."""
+    call = make_call(subject, 135)
+    left, right = (
+        gradients(probe_all(*found, subject.generator(136)), subject.weights())
+        for found in (subject(*call), call_rows(subject, call, sizes))
+    )
+    what = f"{what}, against {max(sizes)} and fewer at a time"
+    Comparison(GRADIENT_ROUNDING).gradients(left, right, what, MANY_ROWS)
 
 
 def _take(result: Result, rows: Tensor | slice) -> Result:

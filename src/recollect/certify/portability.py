@@ -73,6 +73,8 @@ def _copies(subject: Subject) -> Iterator[tuple[str, nn.Module]]:
     torch.save(weights, file)
     file.seek(0)
     yield "torch.save(state_dict)", _load(other_module(subject), torch.load(file, weights_only=True))
+    if any(weight.layout != torch.strided for weight in weights.values()):
+        return  # such a file holds no sparse tensors
     packed = safetensors.torch.save({name: w.detach().clone().contiguous() for name, w in weights.items()})
     yield "safetensors", _load(other_module(subject), safetensors.torch.load(packed))
 
@@ -85,7 +87,7 @@ def other_module(subject: Subject) -> nn.Module:
             return subject.cast(subject.rebuild().cpu())
         other = copy.deepcopy(subject.core)
         for tensor in other.state_dict().values():
-            if tensor.is_floating_point():
+            if tensor.is_floating_point() and tensor.layout == torch.strided:
                 tensor.normal_()
         return other
 

@@ -17,6 +17,7 @@ from recollect.certify.comparison import (
     scale,
 )
 from recollect.certify.equivalence import run_split
+from recollect.certify.hidden_state import call_with_gradients, change_weights
 from recollect.certify.subject import TOLERANCES, Subject
 from recollect.state import clone, leaves, map_state, named_leaves
 
@@ -131,6 +132,7 @@ def bfloat16(subject: Subject) -> tuple[str, dict[str, Any]]:
             raise NotApplicable(f"nn.LSTM, nn.GRU and their cells do not run under autocast here: {error}") from None
         raise
     numbers = {"drift": _drift(subject, got, want, "under autocast to bfloat16")}
+    _training_under_autocast(subject)
     detail = f"drift {numbers['drift']:.1%} of the outputs' size over {subject.steps} steps"
     if subject.has_stream:
         make = subject.single.stream
@@ -146,6 +148,36 @@ def bfloat16(subject: Subject) -> tuple[str, dict[str, Any]]:
         _drift(subject, got, want, "of a stream made under autocast to bfloat16 and used after it")
         detail += f", {numbers['stream_drift']:.1%} in the stream"
     return f"{detail} (limit {BFLOAT16_DRIFT:.0%}{_which_steps(subject)})", numbers
+
+
+def _training_under_autocast(subject: Subject) -> None:
+    """Check that every weight that gets a gradient in float32 gets a finite one, and that changed weights are used."""
+    used, new = (subject.variant(core=copy.deepcopy(subject.pristine), dtype=torch.float32) for _ in range(2))
+    want = call_with_gradients(new)[1]
+    try:
+        found = call_with_gradients(used, torch.autocast("cpu", torch.bfloat16))[1]
+    except RuntimeError as error:
+        if any(isinstance(child, nn.RNNBase | nn.RNNCellBase) for child in used.core.modules()):
+            return  # torch's, which have no such kernel everywhere
+        message = " ".join(str(error).split())[:200]
+        raise Violation(f"the gradients of a call under autocast to bfloat16 fail: {message}", CAST) from None
+    for name, gradient in found.items():
+        if want[name] is not None and (gradient is None or not gradient.isfinite().all()):
+            kind = "no gradient" if gradient is None else "a gradient that is not finite"
+            raise Violation(f"{name} gets {kind} under autocast to bfloat16, and a finite one in float32", CAST)
+    change_weights(used.core, subject)
+    new.core.load_state_dict(used.core.state_dict())
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        call = used.inputs(61, steps=3), used.fresh_state(), used.no_resets(steps=3)
+        outputs = [twin(*call)[0] for twin in (used, new)]
+    what = "weights changed in place against a new module with these weights, under autocast to bfloat16"
+    Comparison(TOLERANCES[torch.float32]).outputs(*outputs, what, cause=CAST)
+
+
+CAST = (
+    "weights were cast once and kept, or a hand-written backward pass meets two dtypes: cast anew in each call, and "
+    "decorate with torch.amp.custom_fwd and custom_bwd"
+)
 
 
 @torch.no_grad()
@@ -174,19 +206,22 @@ def _which_steps(subject: Subject) -> str:
 
 
 def _in_calls(core: Any, inputs: Tensor, is_first: Tensor, size: int = 16) -> Tensor:
+    """Return the outputs of calls of ``size`` steps, and before them of one step."""
+    sizes = [1, *[size] * ((inputs.shape[1] - 1) // size), (inputs.shape[1] - 1) % size]
     state = clone(core.initial_state(len(inputs)))
     kept = [(name, leaf.dtype) for name, leaf in named_leaves(state)]
     parts = []
-    for x, first in zip(inputs.split(size, 1), is_first.split(size, 1), strict=True):
+    sizes = [steps for steps in sizes if steps]
+    for x, first in zip(inputs.split(sizes, 1), is_first.split(sizes, 1), strict=True):
         out, state = core(x.clone(), state, first)
         parts.append(out.float())
-    changed = [name for name, dtype in kept if dict(named_leaves(state))[name].dtype != dtype]
-    if changed:
-        raise Violation(
-            f"state leaves {', '.join(changed)} change their dtype "
-            + ("under autocast" if torch.is_autocast_enabled("cpu") else f"in a call in {inputs.dtype}"),
-            "cast what is written into the state to the dtype of the state",
-        )
+        changed = [name for name, dtype in kept if dict(named_leaves(state))[name].dtype != dtype]
+        if changed:
+            where = "under autocast" if torch.is_autocast_enabled("cpu") else f"in {inputs.dtype}"
+            raise Violation(
+                f"state leaves {', '.join(changed)} change their dtype in a call of {x.shape[1]} steps {where}",
+                "cast what is written into the state to the dtype of the state",
+            )
     return torch.cat(parts, 1)
 
 

@@ -49,13 +49,19 @@ def _purity(subject: Subject) -> str:
                 "fresh memories must be the same for every row; draw nothing at random in initial_state",
             )
     _check_fresh_states(subject)
+    if not subject.brief:
+        double = subject.in_float64()
+        state = double.fresh_state()
+        end = double(double.inputs(41, steps=1), state, double.no_resets(steps=1))[1]
+        _check_structure(state, end, "after a call of the module in float64")
     return f"inputs, is_first and {len(list(named_leaves(many)))} leaves unchanged; same structure, shapes and dtypes"
 
 
 def _check_fresh_states(subject: Subject) -> None:
     """Raise unless a fresh state shares no memory, because its caller may write into it: ``state.hidden[done] = 0``."""
     tensors = [*subject.core.named_parameters(), *subject.core.named_buffers()]
-    owners = {_address(tensor): f"the module's own {name}" for name, tensor in tensors if tensor.numel()}
+    dense = [(name, tensor) for name, tensor in tensors if tensor.numel() and tensor.layout == torch.strided]
+    owners = {_address(tensor): f"the module's own {name}" for name, tensor in dense}
     for batch in (1, subject.batch):
         states = [subject.core.initial_state(batch) for _ in range(2)]  # both alive, so that no address is reused
         taken = dict(owners)

@@ -113,11 +113,11 @@ def log_uniform(draws: random.Random, low: int, high: int) -> int:
     return round(low * (high / low) ** draws.random())
 
 
-def draw_pieces(steps: int, draws: random.Random) -> list[int]:
+def draw_pieces(steps: int, draws: random.Random, longest: int = PIECES) -> list[int]:
     """Return lengths of calls that add up to ``steps``: short ones as often as long ones."""
     sizes = []
     while steps:
-        sizes.append(min(steps, log_uniform(draws, 1, PIECES)))
+        sizes.append(min(steps, log_uniform(draws, 1, longest)))
         steps -= sizes[-1]
     return sizes
 

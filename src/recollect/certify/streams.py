@@ -25,7 +25,7 @@ from recollect.certify.random_sizes import (
 )
 from recollect.certify.subject import Subject, make_strided
 from recollect.cores.stream import Stream
-from recollect.state import clone, leaves, put_rows, take_rows
+from recollect.state import clone, leaves, nbytes, put_rows, take_rows
 
 STEP_MODES: dict[str, Callable[[], Any]] = {
     "torch.no_grad": torch.no_grad,
@@ -33,6 +33,7 @@ STEP_MODES: dict[str, Callable[[], Any]] = {
     "torch.inference_mode": torch.inference_mode,
 }
 
+SIZE = "nbytes must count what all rows hold between steps"
 WRITES = "the stream keeps and overwrites a tensor that the caller owns: copy what is kept"
 
 
@@ -84,10 +85,17 @@ def _many_rows(subject: Subject, meter: Comparison) -> str:
 
 
 def _used_stream(subject: Subject, salt: int) -> tuple[Any, Any]:
-    """Return a stream with a state in use, and that state."""
+    """Return a stream in use, and the state that the core has where the stream is.
+
+    It has made steps of its own, and its state was read: what it makes or keeps then is there.
+    """
     live, state = subject.new_stream(), subject.used_state(salt)
     live.load_state(clone(state))
-    return live, state
+    inputs = subject.inputs(21, steps=2)
+    for x in inputs.unbind(1):
+        live.step(x)
+    _ = live.state
+    return live, subject(inputs, state, subject.no_resets(steps=2))[1]
 
 
 def _steps(subject: Subject, meter: Comparison, who: str = "stream") -> None:
@@ -100,6 +108,8 @@ def _steps(subject: Subject, meter: Comparison, who: str = "stream") -> None:
     want, end = subject(inputs, subject.fresh_state(), is_first)
     live = subject.new_stream()
     size, outputs, states = live.nbytes, [], []
+    if subject.batch > 1 and nbytes(live.state) and size <= subject.new_stream(1).nbytes:
+        raise Violation(f"nbytes is {size} in a stream of {subject.batch} rows, and no less in one of one row", SIZE)
     where = f"{who} against sequence"
     frame, flags = make_strided(inputs[:, 0]), is_first[:, 0].clone()
     for t in range(steps):
@@ -133,11 +143,15 @@ def _same_step(meter: Comparison, got: Tensor, want: Tensor, step: int, what: st
 
 
 def _follow(subject: Subject, meter: Comparison, live: Any, state: Any, salt: int, what: str, cause: str) -> None:
-    """Compare six further steps of a stream, without resets, with the core from ``state``."""
-    inputs = subject.inputs(salt, steps=6)
+    """Compare six further steps of a stream, without resets, with the core from ``state``.
+
+    The first one has flags or has none, as ``salt`` is even or odd: no flag clears what ``reset`` has marked.
+    """
+    inputs, never = subject.inputs(salt, steps=6), subject.no_resets(steps=1)
     for t in range(6):
-        want, state = subject(inputs[:, t : t + 1], state, subject.no_resets(steps=1))
-        _same_step(meter, live.step(inputs[:, t]), want, t, what, cause)
+        want, state = subject(inputs[:, t : t + 1], state, never)
+        got = live.step(inputs[:, t], None if (salt + t) % 2 else never[:, 0].clone())
+        _same_step(meter, got, want, t, what, cause)
     meter.states(live.state, state, what, step=5, cause=cause)
 
 
@@ -196,20 +210,27 @@ def _forks(subject: Subject, meter: Comparison) -> None:
 def _resets_of_rows(subject: Subject, meter: Comparison) -> None:
     mask = torch.zeros(subject.batch, dtype=torch.bool)
     mask[[0, 2]] = True
-    for rows, call in (([1], "reset([1])"), (mask, "reset(bool mask of rows 0 and 2)"), (None, "reset()")):
+    live, state = _used_stream(subject, 2)
+    live.reset(torch.zeros_like(mask))
+    meter.states(live.state, state, "stream after reset(bool mask of no row)", cause="no row is taken for all of them")
+    cases = (([1], "reset([1])"), (mask, "reset(bool mask of rows 0 and 2)"), (None, "reset()"))
+    for salt, (rows, call) in enumerate(cases, 22):
         live, state = _used_stream(subject, 2)
         live.reset(rows)
         index = torch.arange(subject.batch) if rows is None else torch.as_tensor(rows)
         want = put_rows(state, index, take_rows(subject.fresh_state(), index))
         what = f"stream after {call}"
+        cause = "reset clears the state but not a buffer beside it, or marks rows that the next step or fork forgets"
+        if rows is mask:
+            _follow(subject, meter, live.fork(), want, 26, f"fork of a {what}", cause)
         meter.states(live.state, want, what, cause="reset does not clear exactly the given rows")
-        _follow(subject, meter, live, want, 9, what, "reset clears the state but not a buffer beside it")
+        _follow(subject, meter, live, want, salt, what, cause)
 
 
 def _saves(subject: Subject, meter: Comparison) -> None:
     live, state = _used_stream(subject, 3)
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "stream.safetensors"
+        path = Path(folder) / "stream"  # without a suffix: `torch.load` takes a file of that name for one of its own
         live.save(path)
         other = subject.new_stream()
         other.load(path)
@@ -223,7 +244,7 @@ def _gradient_modes(subject: Subject, meter: Comparison) -> None:
     inputs, is_first = subject.inputs(14, steps=8), subject.resets(13, steps=8)
     is_first[:, 4] = True  # all rows at once, as evaluations begin
     steps = list(zip(inputs.unbind(1), is_first.unbind(1), strict=True))
-    want = subject(inputs, subject.fresh_state(), is_first)[0]
+    want, end = subject(inputs, subject.fresh_state(), is_first)
     plain, inference = subject.new_stream(), subject.new_stream()
     with torch.enable_grad():
         got = torch.stack([plain.step(*step) for step in steps], 1)
@@ -233,6 +254,15 @@ def _gradient_modes(subject: Subject, meter: Comparison) -> None:
     parts += [inference.step(*step) for step in steps[6:]]
     cause = "the stream takes another path in inference mode, or cannot leave it"
     meter.outputs(torch.stack(parts, 1), want, "stream stepped under torch.inference_mode", cause=cause)
+    with torch.inference_mode():
+        inference.step(*steps[0])
+    row, what = torch.tensor([1]), "stream after a step under torch.inference_mode and reset([1]) outside of it"
+    end = subject(inputs[:, :1], end, is_first[:, :1])[1]
+    try:
+        inference.reset([1])
+    except RuntimeError as error:
+        raise Violation(f"{what}: {' '.join(str(error).split())[:200]}", cause) from None
+    _follow(subject, meter, inference, put_rows(end, row, take_rows(subject.fresh_state(), row)), 25, what, cause)
 
 
 @torch.no_grad()

@@ -233,7 +233,9 @@ class Subject:
     @contextmanager
     def _train(self) -> Iterator[None]:
         """Set training mode, and restore evaluation mode and buffers afterwards."""
-        kept = {name: buffer.clone() for name, buffer in self.core.named_buffers()}
+        # Without sparse ones, which torch does not compare.
+        buffers = {name: buffer for name, buffer in self.core.named_buffers() if buffer.layout == torch.strided}
+        kept = {name: buffer.clone() for name, buffer in buffers.items()}
         self.core.train()
         try:
             yield
