@@ -3,6 +3,7 @@
 The short tier has one broken core per line; the whole zoo is in the long tier.
 """
 
+import foreign_blocks
 import foreign_cores
 import foreign_memories
 import pytest
@@ -36,6 +37,7 @@ ECHOES = {
     "cost",
     "backward",
     "float32",
+    "bfloat16",
     "transforms",
 }
 """Lines that make many kinds of calls, so that a mistake with a line of its own often fails them too."""
@@ -130,7 +132,7 @@ def test_user_defined_core_passes(core):
     assert card.passed, str(card)
 
 
-FOREIGN = [*foreign_cores.RECURRENT, *foreign_memories.MEMORIES]
+FOREIGN = [*foreign_cores.RECURRENT, *foreign_memories.MEMORIES, *foreign_blocks.BLOCKS]
 
 
 @pytest.mark.long

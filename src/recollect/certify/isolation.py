@@ -241,6 +241,7 @@ def _many_rows(subject: Subject, meter: Comparison) -> str:
     drawn = list(draw_rows(subject, "rows"))
     draws = size_generator(subject, "rows at a time")
     few: dict[tuple[int, int, bool], tuple[Result, list[int]]] = {}  # of a few rows at a time, without gradients
+    sizes: list[int] = []
     small = [name for name in ("evaluation mode", "training mode with gradients") if name in modes(subject)]
     for rows, steps, mode in [*((rows, 2, mode) for rows in SMALL_ROWS[1:] for mode in small), *drawn]:
         twin = in_mode(subject, rows, steps, mode)
