@@ -32,7 +32,7 @@ def test_every_memory_is_taught_the_same_way():
     assert started == {"gru": None, "gru, chrono start": kept, "lstm": None, "lstm, chrono start": kept}
     hcam = endless("hcam").core
     assert hcam.num_chunks * hcam.chunk_len >= LONG.steps and hcam.top_k < hcam.num_chunks
-    with pytest.raises(ValueError, match="only lite"):
+    with pytest.raises(ValueError, match="choose lite"):
         endless("gru", "paper")
 
 

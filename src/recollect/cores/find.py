@@ -1,6 +1,8 @@
 """Cores by their names: keys of the table, names of installed packages, and ``package.module:Config``."""
 
-from recollect.config import load_object, require_name
+from typing import Any
+
+from recollect.config import load_object, lookup, require_name
 from recollect.cores import CORES
 from recollect.cores.config import CoreConfig
 
@@ -18,6 +20,16 @@ def find_core(name: str) -> CoreConfig | type[CoreConfig]:
     if isinstance(found, CoreConfig) or (isinstance(found, type) and issubclass(found, CoreConfig)):
         return found
     raise ValueError(f"core={name!r} is a {type(found).__name__}: name its config, a class derived from CoreConfig")
+
+
+def sized_core(key: str, **sizes: Any) -> CoreConfig:
+    """Return the config of a core with those of the sizes for which it has a field.
+
+    Raises:
+        ValueError: an unknown core, or a size that it cannot have.
+    """
+    cls = lookup(CORES, key, "core")
+    return cls(**{name: value for name, value in sizes.items() if name in cls.__dataclass_fields__})
 
 
 def make_core_config(name: str) -> CoreConfig:

@@ -9,9 +9,8 @@ from typing import Any
 
 from recollect.agents.config import ActorCriticConfig
 from recollect.agents.encoder_config import EncoderConfig
-from recollect.config import lookup
-from recollect.cores import CORES
 from recollect.cores.config import CoreConfig
+from recollect.cores.find import sized_core
 from recollect.cores.hcam import HierarchicalChunkMemoryConfig
 from recollect.cores.transformer_xl.config import TransformerXLConfig
 from recollect.tasks.worlds.contract import WorldConfig
@@ -35,7 +34,6 @@ def lite_core(
         layers: layers of cores with attention.
         dim: width; hidden layers have twice that.
     """
-    cls = lookup(CORES, key, "core")
     sizes: dict[str, Any] = {
         "dim": dim,
         "num_layers": 1 if key in ("lstm", "gru", "memoryless") else layers,
@@ -51,7 +49,7 @@ def lite_core(
         sizes.pop("top_k")  # transformer-xl's is another one
     if key == "transformer-xl":
         sizes |= {"gate": "gru", "relu_outputs": True}
-    return cls(**{name: value for name, value in sizes.items() if name in cls.__dataclass_fields__})
+    return sized_core(key, **sizes)
 
 
 def lite(
@@ -111,11 +109,10 @@ def paper_core(key: str, *, chunk: int, top_k: int, steps: int, unroll: int, ext
         return TransformerXLConfig(
             **common, memory_len=unroll + extra, gate="gru", relu_outputs=True, activation="relu"
         )
-    cls = lookup(CORES, key, "core")
     common |= {"activation": "relu"}  # "All activation fns"
     if key == "lstm":
         common |= {"forget_bias": 1.0}  # Haiku's default, since the authors' memory is written in Haiku
-    return cls(**{name: value for name, value in common.items() if name in cls.__dataclass_fields__})
+    return sized_core(key, **common)
 
 
 def paper(

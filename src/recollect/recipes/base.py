@@ -5,11 +5,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from recollect.agents.config import SequenceModelConfig
 from recollect.config import require
+from recollect.cores.memoryless import MemorylessConfig
 from recollect.evaluation.score import Score
 from recollect.tasks.streams.contract import StreamTask
 from recollect.tasks.worlds.contract import WorldConfig
-from recollect.training import TrainerConfig
+from recollect.training import FitConfig, SupervisedConfig, TrainerConfig
 
 Scale = Literal["lite", "long", "paper"]
 """Minutes on two processor cores; hours on one, where minutes do not suffice; the paper's own sizes."""
@@ -18,6 +20,12 @@ Scale = Literal["lite", "long", "paper"]
 def require_scale(scale: str, *known: Scale) -> None:
     """Raise ``ValueError`` unless an experiment has this scale."""
     require(scale in known, "scale", scale, f"choose {' or '.join(known)}")
+
+
+def memoryless(task: StreamTask, fit: FitConfig, **settings: Any) -> SupervisedConfig:
+    """Return the ablation of an encoder of whole rows: a network that reads the last step of a row alone."""
+    core, agent = MemorylessConfig(dim=64, num_layers=2), SequenceModelConfig(embedding_dim=64)
+    return SupervisedConfig(task=task, core=core, agent=agent, fit=fit, batch_size=32, **settings)
 
 
 def file_name(row: str) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 
 from recollect.agents.config import SequenceModelConfig
 from recollect.cores import GENERAL_CORES
-from recollect.recipes.base import Recipe, Run, Scale, Test
+from recollect.recipes.base import Recipe, Run, Scale, Test, require_scale
 from recollect.recipes.equal_sizes import equal_core
 from recollect.recipes.recall import OPTIMIZERS
 from recollect.tasks.streams.mixture import Mixture
@@ -83,8 +83,7 @@ STEPS = 1000
 
 def data_sheet(core: str = "hcam", scale: Scale = "lite") -> SupervisedConfig:
     """Return the run of one core, at the scale lite."""
-    if scale != "lite":
-        raise ValueError(f"scale={scale!r}: data sheets are our own experiment and have only lite")
+    require_scale(scale, "lite")
     return SupervisedConfig(
         task=Mixture(tasks=TRAINED_ON),
         core=equal_core(core),

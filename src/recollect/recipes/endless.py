@@ -17,7 +17,7 @@ from recollect.agents.encoder_config import EncoderConfig
 from recollect.config import lookup
 from recollect.cores import CORES
 from recollect.recipes.agent_sizes import lite
-from recollect.recipes.base import Recipe, Run, Scale, Test, file_name
+from recollect.recipes.base import Recipe, Run, Scale, Test, file_name, require_scale
 from recollect.recipes.equal_sizes import equal_core
 from recollect.recipes.imitation_recipe import ImitationRecipe, with_teacher
 from recollect.tasks.gymnasium.mortar_mayhem import EndlessMortarMayhemConfig
@@ -60,8 +60,7 @@ to an episode of training."""
 
 def endless(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
     """Return the run of a core at the scale lite; published runs took hundreds of millions of steps."""
-    if scale != "lite":
-        raise ValueError(f"scale={scale!r}: endless has only lite")
+    require_scale(scale, "lite")
     lookup(CORES, core, "core")
     chunks = LONG.steps // CHUNK
     memory = equal_core(core, memory_len=WINDOW, chunk_len=CHUNK, num_chunks=chunks, top_k=16)

@@ -5,11 +5,10 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from recollect.config import lookup
-from recollect.cores import CORES
 from recollect.cores.config import CoreConfig
-from recollect.cores.find import find_core
+from recollect.cores.find import find_core, sized_core
 
+COMMON = {"dim": 64, "num_layers": 2, "num_heads": 4, "hidden_dim": 128}
 SIZES: dict[str, dict[str, Any]] = {
     "memoryless": {"dim": 112},
     "lstm": {"dim": 76},
@@ -32,7 +31,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "mamba2": {"dim": 76, "hidden_dim": 0, "state_dim": 24},
     "hybrid": {"memory_len": 32},
 }
-"""Settings of each core besides two layers of width 64 and four heads."""
+"""Settings of each core that differ from the common ones, or are its own."""
 
 
 MIDDLE = 82_500
@@ -48,9 +47,7 @@ def equal_core(key: str, **fields: Any) -> CoreConfig:
     """
     if ":" in key:
         return _own_core(key)
-    cls = lookup(CORES, key, "core")
-    sizes = {"dim": 64, "num_layers": 2, "num_heads": 4, "hidden_dim": 128, **SIZES.get(key, {}), **fields}
-    return cls(**{name: value for name, value in sizes.items() if name in cls.__dataclass_fields__})
+    return sized_core(key, **{**COMMON, **SIZES.get(key, {}), **fields})
 
 
 @cache
@@ -66,8 +63,7 @@ def _own_core(name: str) -> CoreConfig:
     if isinstance(found, CoreConfig):
         return found
     known = {field.name for field in fields_of(found)}
-    sizes = {"dim": 64, "num_layers": 2, "num_heads": 4, "hidden_dim": 128}
-    config = found(**{field: value for field, value in sizes.items() if field in known})
+    config = found(**{field: value for field, value in COMMON.items() if field in known})
     if "dim" not in known:
         return config
     counted = {}

@@ -17,7 +17,7 @@ from recollect.config import lookup
 from recollect.cores import CORES
 from recollect.cores.config import CoreConfig
 from recollect.lazy import spaces
-from recollect.recipes.base import Recipe, Run, Scale, Test
+from recollect.recipes.base import Recipe, Run, Scale, Test, require_scale
 from recollect.tasks import GymnasiumConfig
 from recollect.training import (
     EvaluationConfig,
@@ -100,8 +100,7 @@ SLOW = "MortarMayhem-Grid"
 
 def gymnasium_defaults(core: str = "lstm", scale: Scale = "lite") -> ImpalaConfig:
     """Return the default run of CartPole, with any core, at the scale lite."""
-    if scale != "lite":
-        raise ValueError(f"scale={scale!r}: the defaults are our own and have only lite")
+    require_scale(scale, "lite")
     return gymnasium_run(GymnasiumConfig(), lookup(CORES, core, "core")())
 
 

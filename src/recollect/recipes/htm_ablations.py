@@ -17,7 +17,7 @@ from recollect.cores.config import CoreConfig
 from recollect.cores.hcam import HierarchicalChunkMemoryConfig
 from recollect.cores.transformer_xl.config import TransformerXLConfig
 from recollect.recipes import hierarchical_transformer_memory as htm
-from recollect.recipes.base import Recipe, Run, Scale, Test, require_scale
+from recollect.recipes.base import Recipe, Run, Scale, Test, file_name, require_scale
 from recollect.training import ImpalaConfig
 
 
@@ -114,8 +114,7 @@ def _runs(
             test: replace(where, paper="-", beyond_window=where.beyond_window and core != "transformer-xl")
             for test, where in tests(core, scale).items()
         }
-        plain = name.replace(", ", "-").replace(" = ", "").replace(" ", "-")
-        label = "-".join(part for part in (world, plain, scale) if part)
+        label = "-".join(part for part in (world, file_name(name), scale) if part)
         row = f"{world}: {name}" if world else name
         made.append(Run(label=label, row=row, core=core, config=config, tests=scored))
     return made

@@ -18,17 +18,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from recollect.agents.config import SequenceClassifierConfig, SequenceModelConfig
+from recollect.agents.config import SequenceClassifierConfig
 from recollect.config import lookup, require
 from recollect.cores.long_short import LongShortTransformerConfig
-from recollect.cores.memoryless import MemorylessConfig
 from recollect.cores.tlb import TemporalLatentBottleneckConfig
 from recollect.encoders import ENCODERS, EncoderConfig
 from recollect.encoders.config import PastChunksConfig, TwoWayLongShortConfig, TwoWayTLBConfig
-from recollect.recipes.base import Recipe, Run, Scale, Test, require_scale
+from recollect.recipes.base import Recipe, Run, Scale, Test, memoryless, require_scale
 from recollect.tasks.long_range.listops import ListOps
 from recollect.tasks.streams.contract import StreamTask
-from recollect.training import ClassificationConfig, FitConfig, OptimizerConfig, PretrainingConfig, SupervisedConfig
+from recollect.training import ClassificationConfig, FitConfig, OptimizerConfig, PretrainingConfig
 
 LITE_LISTOPS = ListOps(
     min_length=10,
@@ -144,19 +143,6 @@ def arena(encoder_key: str) -> ClassificationConfig:
     )
 
 
-def _memoryless(task: ListOps, like: ClassificationConfig) -> SupervisedConfig:
-    """Return the ablation that reads the row's last token alone, which is always a bracket."""
-    return SupervisedConfig(
-        task=task,
-        core=MemorylessConfig(dim=64, num_layers=2),
-        agent=SequenceModelConfig(embedding_dim=64),
-        optimizer=OptimizerConfig(learning_rate=1e-3),
-        fit=replace(like.fit, steps=300, evaluate_every=150, checkpoint_every=300),
-        batch_size=32,
-        evaluation_rows=2000,
-    )
-
-
 def _ablations(scale: Scale) -> list[tuple[str, str, EncoderConfig, str]]:
     """Return the rows of the bottleneck and its ablations: label, row, encoder, the paper's score."""
     paper = scale == "paper"
@@ -212,7 +198,9 @@ def _rows(scale: Scale) -> list[Run]:
     if scale == "paper":
         table9 = {"two-way-tlb": "0.371", "linear-transformer": "0.161", "performer": "0.180", "linformer": "0.357"}
         rows += [run(f"{key}-arena", f"{key}, arena's settings", arena(key), key, x) for key, x in table9.items()]
-    return [*rows, run("memoryless", "memoryless", _memoryless(task, base), "memoryless", "-")]
+    fit = replace(base.fit, steps=300, evaluate_every=150, checkpoint_every=300)
+    last_token = memoryless(task, fit, optimizer=OptimizerConfig(learning_rate=1e-3), evaluation_rows=2000)
+    return [*rows, run("memoryless", "memoryless", last_token, "memoryless", "-")]
 
 
 LISTOPS = Recipe(

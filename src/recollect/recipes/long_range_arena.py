@@ -9,11 +9,10 @@ everything runs and learns.
 from dataclasses import dataclass, replace
 from typing import Any
 
-from recollect.agents.config import SequenceClassifierConfig, SequenceModelConfig
+from recollect.agents.config import SequenceClassifierConfig
 from recollect.config import lookup
-from recollect.cores.memoryless import MemorylessConfig
 from recollect.cores.tlb import TemporalLatentBottleneckVariant
-from recollect.recipes.base import Recipe, Run, Scale, Test, require_scale
+from recollect.recipes.base import Recipe, Run, Scale, Test, memoryless, require_scale
 from recollect.recipes.long_range import encoder
 from recollect.tasks.long_range.aan import AAN
 from recollect.tasks.long_range.bytes import STAND_IN
@@ -21,7 +20,7 @@ from recollect.tasks.long_range.cifar import GreyCIFAR
 from recollect.tasks.long_range.imdb import IMDB
 from recollect.tasks.long_range.pathfinder import Pathfinder
 from recollect.tasks.streams.contract import StreamTask
-from recollect.training import ClassificationConfig, FitConfig, OptimizerConfig, PretrainingConfig, SupervisedConfig
+from recollect.training import ClassificationConfig, FitConfig, OptimizerConfig, PretrainingConfig
 
 PRETRAINING = PretrainingConfig(steps=2500)
 """Pretraining steps of lite rows that have it: half of their steps."""
@@ -248,13 +247,6 @@ def _rows(study: Study, scale: Scale) -> list[Run]:
         fit = replace(config.fit, steps=2 * PRETRAINING.steps, evaluate_every=500, checkpoint_every=500)
         pretrained = run(key, replace(config, fit=fit, pretraining=PRETRAINING))
         rows.append(replace(pretrained, label=f"{key}-pretrained", row=f"{key}, pretrained"))
-    memoryless = SupervisedConfig(
-        task=task,
-        core=MemorylessConfig(dim=64, num_layers=2),
-        agent=SequenceModelConfig(embedding_dim=64),
-        fit=FitConfig(steps=200, evaluate_every=100),
-        batch_size=32,
-    )
     if isinstance(task, IMDB):
         chunk_len = study.bottleneck["chunk_len"]
         halves = replace(task, split_words=chunk_len)
@@ -263,7 +255,7 @@ def _rows(study: Study, scale: Scale) -> list[Run]:
         tests = {"": Test(where=halves.scored_on(final=True), samples=samples, paper=said, best=True)}
         label, row = f"half-words{last}", f"two-way-tlb, every word in two chunks of {chunk_len}"
         rows.append(Run(label=label, row=row, core="two-way-tlb", config=config, tests=tests))
-    return [*rows, run("memoryless", memoryless)]
+    return [*rows, run("memoryless", memoryless(task, FitConfig(steps=200, evaluate_every=100)))]
 
 
 def _recipe(study: Study) -> Recipe:

@@ -18,7 +18,7 @@ from recollect.config import lookup
 from recollect.cores import CORES, GENERAL_CORES
 from recollect.cores.hcam import HierarchicalChunkMemoryConfig
 from recollect.recipes import hierarchical_transformer_memory as htm
-from recollect.recipes.base import Recipe, Run, Scale, Test, file_name
+from recollect.recipes.base import Recipe, Run, Scale, Test, file_name, require_scale
 from recollect.recipes.equal_sizes import equal_core
 from recollect.recipes.hierarchical_transformer_memory.words import LITE as WORDS_WORLD
 from recollect.recipes.htm_inference import inference
@@ -208,8 +208,7 @@ def memory_suite(core: str = "hcam", scale: Scale = "lite") -> TrainerConfig:
         core: key of any core.
         scale: only lite; the table is ours.
     """
-    if scale != "lite":
-        raise ValueError(f"scale={scale!r}: the memory suite is our own table and has only lite")
+    require_scale(scale, "lite")
     lookup(CORES, core, "core")
     return cell(core, COLUMNS[0])
 

@@ -22,7 +22,7 @@ from dataclasses import replace
 
 from recollect.cores import GENERAL_CORES
 from recollect.cores.recurrent import GRUConfig
-from recollect.recipes.base import Recipe, Run, Scale, Test
+from recollect.recipes.base import Recipe, Run, Scale, Test, require_scale
 from recollect.recipes.hierarchical_transformer_memory import short_t_maze
 from recollect.tasks.worlds.t_maze import TMazeConfig
 from recollect.training import ImpalaConfig
@@ -46,8 +46,7 @@ stretched gates a GRU keeps the cue for 200 steps and not for 2 000 (docs/log.md
 
 def million(core: str = "gru", scale: Scale = "lite") -> ImpalaConfig:
     """Return the run in a corridor of 20 steps for an agent whose only input is the observation, at the scale lite."""
-    if scale != "lite":
-        raise ValueError(f"scale={scale!r}: the million is our own experiment and has only lite")
+    require_scale(scale, "lite")
     config = short_t_maze(core)
     if isinstance(config.core, GRUConfig):
         config = replace(config, core=replace(config.core, gate_stretch=STRETCH))

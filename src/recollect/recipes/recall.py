@@ -7,17 +7,17 @@ which is exact by construction (see tasks/streams/recall.py).
 from typing import Any
 
 from recollect.agents.config import SequenceModelConfig
-from recollect.config import lookup
-from recollect.cores import CORES, GENERAL_CORES
-from recollect.cores.config import CoreConfig
-from recollect.recipes.base import Recipe, Run, Scale, file_name
+from recollect.cores import GENERAL_CORES
+from recollect.cores.find import sized_core
+from recollect.recipes.base import Recipe, Run, Scale, file_name, require_scale
 from recollect.recipes.equal_sizes import equal_core
 from recollect.tasks.streams.recall import Recall
 from recollect.training import FitConfig, OptimizerConfig, SupervisedConfig
 
 TASK = Recall()
 
-# Settings besides width and depth. Windows reach over the blank, except hcam's, which has to use its chunks.
+COMMON = {"dim": 64, "num_layers": 2, "num_heads": 4, "hidden_dim": 128, "memory_len": TASK.spec.memory_span}
+# Those of single cores. Windows reach over the blank, except hcam's, which has to use its chunks.
 SIZES: dict[str, dict[str, Any]] = {
     "lstm": {"num_layers": 1},
     "gru": {"num_layers": 1},
@@ -42,11 +42,10 @@ STEPS = {"memoryless": 300, "recurrent-transformer": 3000}
 
 def recall(core: str = "hcam", scale: Scale = "lite") -> SupervisedConfig:
     """Return the config of the recall task for any core, at the scale lite."""
-    if scale != "lite":
-        raise ValueError(f"scale={scale!r}: recall is our own task and has only lite")
+    require_scale(scale, "lite")
     return SupervisedConfig(
         task=TASK,
-        core=_core(core),
+        core=equal_core(core) if ":" in core else sized_core(core, **(COMMON | SIZES.get(core, {}))),
         agent=SequenceModelConfig(embedding_dim=64),
         optimizer=OPTIMIZERS.get(core, OptimizerConfig(learning_rate=3e-3, warmup_steps=50)),
         fit=FitConfig(
@@ -54,15 +53,6 @@ def recall(core: str = "hcam", scale: Scale = "lite") -> SupervisedConfig:
         ),
         batch_size=32,
     )
-
-
-def _core(key: str) -> CoreConfig:
-    if ":" in key:
-        return equal_core(key)
-    cls = lookup(CORES, key, "core")
-    common = {"dim": 64, "num_layers": 2, "num_heads": 4, "hidden_dim": 128, "memory_len": TASK.spec.memory_span}
-    sizes = {name: value for name, value in common.items() if name in cls.__dataclass_fields__}
-    return cls(**(sizes | SIZES.get(key, {})))
 
 
 def _rows_of(core: str) -> list[Run]:

@@ -20,12 +20,10 @@ from typing import Any
 
 from recollect.agents.config import ActorCriticConfig
 from recollect.agents.encoder_config import EncoderConfig
-from recollect.config import lookup
-from recollect.cores import CORES
-from recollect.cores.config import CoreConfig
+from recollect.cores.find import sized_core
 from recollect.cores.ttm import TokenTuringMachineConfig
 from recollect.recipes.agent_sizes import lite_core
-from recollect.recipes.base import Recipe, Run, Scale, require_scale
+from recollect.recipes.base import Recipe, Run, Scale, file_name, require_scale
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.tasks.worlds.tabletop.covered import CoveredObjectsConfig
 from recollect.tasks.worlds.tabletop.goal import GoalShownOnceConfig
@@ -94,9 +92,10 @@ def covered_objects(core: str = "ttm", scale: Scale = "lite") -> CloningConfig:
 
 def _lite(core: str, world: WorldConfig | None) -> CloningConfig:
     world = world or WORLDS["goal shown once"]
+    longest = world.spec.max_steps
     return CloningConfig(
         world=world,
-        core=_lite_core(core, world),
+        core=replace(lite_core(core, steps=longest, window=longest, chunk=8, layers=1), **SIZES.get(core, {})),
         agent=ActorCriticConfig(
             encoders=EncoderConfig(kinds=(("image", "film-cnn"),), hidden=(), sentence_dim=32, word_dim=16),
             width=64,
@@ -121,22 +120,14 @@ def _lite(core: str, world: WorldConfig | None) -> CloningConfig:
     )
 
 
-def _lite_core(key: str, world: WorldConfig) -> CoreConfig:
-    longest = world.spec.max_steps
-    core = lite_core(key, steps=longest, window=longest, chunk=8, layers=1)
-    known = type(core).__dataclass_fields__
-    return replace(core, **{name: value for name, value in SIZES.get(key, {}).items() if name in known})
-
-
 def _paper(core: str, world: WorldConfig | None) -> CloningConfig:
     sizes: dict[str, Any] = {"dim": 512, "num_layers": 8, "num_heads": 8, "hidden_dim": 512}
     if core == "ttm":
         sizes |= {"num_tokens": 27, "num_slots": 96, "num_reads": 16}
-    cls = lookup(CORES, core, "core")
     world = world or GoalShownOnceConfig(side=192, speed=0.1, slack=80, delay=30)
     return CloningConfig(
         world=world,
-        core=cls(**{name: value for name, value in sizes.items() if name in cls.__dataclass_fields__}),
+        core=sized_core(core, **sizes),
         agent=ActorCriticConfig(
             encoders=EncoderConfig(kinds=(("image", "film-efficientnet-b0"),), sentence_dim=512, word_dim=64),
             width=512,
@@ -180,8 +171,7 @@ def _lite_rows() -> list[Run]:
 
 
 def _row(name: str, core: str, config: CloningConfig, place: str) -> Run:
-    label = f"{name}-{place}-lite".replace(", ", "-").replace(" ", "-")
-    return Run(label=label, row=f"{name}: {place}", core=core, config=config)
+    return Run(label=f"{file_name(f'{name}-{place}')}-lite", row=f"{name}: {place}", core=core, config=config)
 
 
 def _paper_rows() -> list[Run]:
@@ -194,7 +184,7 @@ def _paper_rows() -> list[Run]:
     }
     return [
         Run(
-            label=f"{name}-paper".replace(", ", "-").replace(" ", "-").lower(),
+            label=f"{file_name(name)}-paper".lower(),
             row=name,
             core=core,
             config=config,

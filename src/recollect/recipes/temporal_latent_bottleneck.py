@@ -10,10 +10,10 @@ chunks of a tenth of the blank, so that the slots are written equally often at e
 processor core. Rows of ours are at length 100, the paper's two at every length.
 """
 
+from typing import Any
+
 from recollect.agents.config import SequenceModelConfig
-from recollect.config import lookup
-from recollect.cores import CORES
-from recollect.cores.config import CoreConfig
+from recollect.cores.find import sized_core
 from recollect.recipes.base import Recipe, Run, Scale, require_scale
 from recollect.tasks.streams.copying import Copying
 from recollect.training import FitConfig, OptimizerConfig, SupervisedConfig
@@ -37,10 +37,14 @@ def copying(core: str = "tlb", scale: Scale = "lite", length: int = 100) -> Supe
         length: blank steps (the paper has 100 to 600).
     """
     require_scale(scale, "lite", "paper")
+    sizes: dict[str, Any] = {"memory_len": length + 20}  # windows over the whole sequence
+    if core == "tlb":
+        # It begins to learn length 600 after 1500 steps with chunks of 10, and after 200 with chunks of 60.
+        sizes |= {"self_per_cross": 1, "chunk_len": 10 if scale == "paper" else max(10, length // 10), "num_slots": 10}
     if scale == "paper":
         return SupervisedConfig(
             task=Copying(length=length),
-            core=_core(core, length, dim=256, num_layers=4, num_heads=8, hidden_dim=512),
+            core=sized_core(core, **sizes, dim=256, num_layers=4, num_heads=8, hidden_dim=512),
             agent=SequenceModelConfig(embedding_dim=256),
             optimizer=OptimizerConfig(learning_rate=1e-4),
             fit=FitConfig(steps=2000, report_every=10, evaluate_every=10, checkpoint_every=200, stop_score=1.0),
@@ -49,8 +53,7 @@ def copying(core: str = "tlb", scale: Scale = "lite", length: int = 100) -> Supe
         )
     return SupervisedConfig(
         task=Copying(length=length),
-        # The bottleneck begins to learn length 600 after 1500 steps with chunks of 10, and after 200 with chunks of 60.
-        core=_core(core, length, chunk_len=max(10, length // 10), dim=64, num_layers=2, num_heads=4, hidden_dim=128),
+        core=sized_core(core, **sizes, dim=64, num_layers=2, num_heads=4, hidden_dim=128),
         agent=SequenceModelConfig(embedding_dim=64),
         optimizer=OptimizerConfig(learning_rate=3e-3, warmup_steps=50, schedule="cosine"),
         fit=FitConfig(
@@ -64,53 +67,17 @@ def copying(core: str = "tlb", scale: Scale = "lite", length: int = 100) -> Supe
     )
 
 
-def _core(
-    key: str, length: int, *, dim: int, num_layers: int, num_heads: int, hidden_dim: int, chunk_len: int = 10
-) -> CoreConfig:
-    """Return a core of the given size, with windows over the whole sequence where it has windows."""
-    cls = lookup(CORES, key, "core")
-    common = {
-        "dim": dim,
-        "num_layers": num_layers,
-        "num_heads": num_heads,
-        "hidden_dim": hidden_dim,
-        "memory_len": length + 20,
-    }
-    own = {"self_per_cross": 1, "chunk_len": chunk_len, "num_slots": 10} if key == "tlb" else {}
-    return cls(**{name: value for name, value in common.items() if name in cls.__dataclass_fields__}, **own)
+def _run(core: str, scale: Scale, length: int) -> Run:
+    mark = "-paper" if scale == "paper" else ""
+    if mark or length > LENGTHS[0]:
+        mark += f"-length{length}"
+    config, paper = copying(core, scale, length), _paper(core, length)
+    return Run(label=f"{core}{mark}", row=f"{core}, length {length}", core=core, config=config, paper=paper)
 
 
 def _lite() -> list[Run]:
-    first = [
-        Run(label=core, row=f"{core}, length 100", core=core, config=copying(core), paper=_paper(core, 100))
-        for core in ROWS
-    ]
-    longer = [
-        Run(
-            label=f"{core}-length{length}",
-            row=f"{core}, length {length}",
-            core=core,
-            config=copying(core, length=length),
-            paper=_paper(core, length),
-        )
-        for length in LENGTHS[1:]
-        for core in PAPER_SAMPLES
-    ]
-    return first + longer
-
-
-def _paper_scale() -> list[Run]:
-    return [
-        Run(
-            label=f"{core}-paper-length{length}",
-            row=f"{core}, length {length}",
-            core=core,
-            config=copying(core, "paper", length),
-            paper=_paper(core, length),
-        )
-        for length in LENGTHS
-        for core in ROWS
-    ]
+    longer = [_run(core, "lite", length) for length in LENGTHS[1:] for core in PAPER_SAMPLES]
+    return [*(_run(core, "lite", LENGTHS[0]) for core in ROWS), *longer]
 
 
 def _paper(core: str, length: int) -> str:
@@ -130,6 +97,6 @@ COPYING = Recipe(
         "length; the paper's numbers are beside it for orientation only."
     ),
     config=copying,
-    runs={"lite": _lite, "paper": _paper_scale},
+    runs={"lite": _lite, "paper": lambda: [_run(core, "paper", length) for length in LENGTHS for core in ROWS]},
     seeds={"lite": 1, "paper": 3},
 )

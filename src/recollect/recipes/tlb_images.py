@@ -13,16 +13,15 @@ width 320, 8 heads, shifts and mirroring, 5 epochs of warm-up and a cosine are o
 from dataclasses import dataclass, replace
 from typing import Any
 
-from recollect.agents.config import SequenceClassifierConfig, SequenceModelConfig
+from recollect.agents.config import SequenceClassifierConfig
 from recollect.config import lookup
-from recollect.cores.memoryless import MemorylessConfig
 from recollect.cores.tlb import TemporalLatentBottleneckConfig
 from recollect.encoders.config import EncoderConfig, SwinV2Config, ViTConfig, ViTTLBConfig
-from recollect.recipes.base import Recipe, Run, Scale, Test, require_scale
+from recollect.recipes.base import Recipe, Run, Scale, Test, memoryless, require_scale
 from recollect.tasks.images.cifar import CIFAR
 from recollect.tasks.images.contract import ImageTask
 from recollect.tasks.images.shapes import Shapes
-from recollect.training import ClassificationConfig, FitConfig, OptimizerConfig, SupervisedConfig
+from recollect.training import ClassificationConfig, FitConfig, OptimizerConfig
 
 LARGE = 128
 """Side of the larger test pictures in pixels."""
@@ -186,17 +185,11 @@ def _rows(scale: Scale) -> list[Run]:
                     tests=_tests(task, model),
                 )
             )
-    memoryless = SupervisedConfig(
-        task=shapes,
-        core=MemorylessConfig(dim=64, num_layers=2),
-        agent=SequenceModelConfig(embedding_dim=64),
-        fit=FitConfig(steps=50, evaluate_every=50),
-        batch_size=32,
-    )
+    config = memoryless(shapes, FitConfig(steps=50, evaluate_every=50))
     label = f"memoryless-{scale}" if paper else "memoryless"
     row = "memoryless (the last patch alone)" + (", shapes" if paper else "")
     tests = {f"{shapes.size} px": Test(where=shapes, samples=1024)}
-    return [*rows, Run(label=label, row=row, core="memoryless", config=memoryless, tests=tests)]
+    return [*rows, Run(label=label, row=row, core="memoryless", config=config, tests=tests)]
 
 
 IMAGES = Recipe(

@@ -14,17 +14,16 @@ are scored.
 from dataclasses import replace
 from typing import Any
 
-from recollect.agents.config import SequenceModelConfig, SiTConfig
+from recollect.agents.config import SiTConfig
 from recollect.config import lookup
-from recollect.cores.memoryless import MemorylessConfig
 from recollect.cores.tlb import TemporalLatentBottleneckConfig
 from recollect.encoders.config import EncoderConfig, TransformerConfig, ViTTLBConfig
-from recollect.recipes.base import Recipe, Run, Scale, Test, require_scale
+from recollect.recipes.base import Recipe, Run, Scale, Test, memoryless, require_scale
 from recollect.tasks.images.cifar import CIFAR
 from recollect.tasks.images.contract import ImageTask
 from recollect.tasks.images.shapes import Shapes
 from recollect.tasks.images.stl10 import STL10
-from recollect.training import FitConfig, OptimizerConfig, SelfSupervisedConfig, SupervisedConfig
+from recollect.training import FitConfig, OptimizerConfig, SelfSupervisedConfig
 
 ROWS = {"transformer": "SiT", "vit-tlb": "SiT + TLB"}
 LITE = Shapes(size=32, patch=4)
@@ -113,16 +112,10 @@ def _rows(scale: Scale) -> list[Run]:
                     untrained=True,
                 )
             )
-    memoryless = SupervisedConfig(
-        task=LITE,
-        core=MemorylessConfig(dim=64, num_layers=2),
-        agent=SequenceModelConfig(embedding_dim=64),
-        fit=FitConfig(steps=50, evaluate_every=50),
-        batch_size=32,
-    )
+    config = memoryless(LITE, FitConfig(steps=50, evaluate_every=50))
     row = "memoryless (with labels, the last patch of shapes alone)"
     label = f"memoryless-{scale}" if paper else "memoryless"
-    return [*rows, Run(label=label, row=row, core="memoryless", config=memoryless, tests={"": Test(where=LITE)})]
+    return [*rows, Run(label=label, row=row, core="memoryless", config=config, tests={"": Test(where=LITE)})]
 
 
 SELF_SUPERVISED = Recipe(

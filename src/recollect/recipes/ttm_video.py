@@ -17,9 +17,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from recollect.agents.config import ActivityDetectorConfig
-from recollect.config import lookup
-from recollect.cores import CORES
 from recollect.cores.config import CoreConfig
+from recollect.cores.find import sized_core
 from recollect.recipes.base import Recipe, Run, Scale, Test, require_scale
 from recollect.tasks.videos.charades import Charades
 from recollect.tasks.videos.shape_activities import ShapeActivities
@@ -102,7 +101,6 @@ PAPER = {"dim": 768, "num_slots": 96, "num_reads": 16, "num_heads": 12, "hidden_
 
 def core_of(row: Row, scale: Scale) -> CoreConfig:
     """Return the core of a row."""
-    cls = lookup(CORES, row.core, "core")
     lite = scale == "lite"
     n = row.tokens[0 if lite else 1]
     sizes: dict[str, Any] = {**(LITE if lite else PAPER), "num_tokens": n, "memory_len": (PAST + 1) * n - 1}
@@ -117,7 +115,7 @@ def core_of(row: Row, scale: Scale) -> CoreConfig:
     elif row.core in ("ttm", "recurrent-transformer") and lite:
         sizes["learned_initial_state"] = True
     sizes |= row.fields
-    return cls(**{name: value for name, value in sizes.items() if name in cls.__dataclass_fields__})
+    return sized_core(row.core, **sizes)
 
 
 def ttm_video(core: str = "ttm", scale: Scale = "lite") -> DetectionConfig:

@@ -26,10 +26,10 @@ class Size:
 
     agent: str
     """Its name."""
-    game: str
-    """Whose actions it has."""
     published: int
     """Number of parameters in the thesis."""
+    game: str = "Pong"
+    """Whose actions it has."""
     side: int = 84
     """Pixels along one side of its frames."""
     unused: int = 0
@@ -49,15 +49,18 @@ class Size:
         return sum(parameter.numel() for parameter in agent.parameters())
 
 
+def _divided(changed: str, published: int, change: Callable[[ImpalaConfig], ImpalaConfig]) -> Size:
+    return Size(agent="timesformer-divided", published=published, changed=changed, change=change)
+
+
 SIZES = (
-    Size(agent="mott", game="Pong", published=2_176_663),
+    Size(agent="mott", published=2_176_663),
     Size(agent="mott", game="Enduro", published=2_178_970),
     Size(agent="mott", game="Breakout", published=2_175_125),
-    Size(agent="adaptive", game="Pong", published=1_920_240, unused=UNUSED_NORMS),
+    Size(agent="adaptive", published=1_920_240, unused=UNUSED_NORMS),
     *(
         Size(
             agent="adaptive",
-            game="Pong",
             published=published,
             unused=layers * UNUSED_NORMS,
             changed=f"{layers} layers",
@@ -67,41 +70,23 @@ SIZES = (
     ),
     Size(agent="adaptive", game="Enduro", published=1_909_392, unused=UNUSED_NORMS),
     Size(agent="adaptive", game="Breakout", published=1_927_472, unused=UNUSED_NORMS),
-    Size(agent="spatio-temporal-sequential", game="Pong", published=1_953_431, unused=UNUSED_NORMS),
-    Size(agent="spatio-temporal-one-shot", game="Pong", published=1_953_431, unused=UNUSED_NORMS),
-    Size(agent="timesformer-divided", game="Pong", published=558_944),
+    Size(agent="spatio-temporal-sequential", published=1_953_431, unused=UNUSED_NORMS),
+    Size(agent="spatio-temporal-one-shot", published=1_953_431, unused=UNUSED_NORMS),
+    Size(agent="timesformer-divided", published=558_944),
     *(
-        Size(
-            agent="timesformer-divided",
-            game="Pong",
-            published=published,
-            changed=f"{layers} layers",
-            change=partial(with_layers, number=layers),
-        )
+        _divided(f"{layers} layers", published, partial(with_layers, number=layers))
         for layers, published in ((2, 563_520), (3, 568_096), (4, 572_672))
     ),
     *(
-        Size(
-            agent="timesformer-divided",
-            game="Pong",
-            published=published,
-            changed=f"tokens of {width}",
-            change=partial(with_tokens, width=width),
-        )
+        _divided(f"tokens of {width}", published, partial(with_tokens, width=width))
         for width, published in ((8, 302_856), (32, 1_091_472), (64, 2_237_936))
     ),
     *(
-        Size(
-            agent="timesformer-divided",
-            game="Pong",
-            published=published,
-            changed=f"patches of {side}",
-            change=partial(with_patches, side=side),
-        )
+        _divided(f"patches of {side}", published, partial(with_patches, side=side))
         for side, published in ((7, 588_688), (14, 166_096), (28, 95_728))
     ),
-    Size(agent="timesformer-divided", game="Pong", published=110_944, side=21, changed="frames of 21"),
-    Size(agent="timesformer-joint", game="Pong", published=556_480),
-    Size(agent="timesformer-joint", game="Pong", published=216_480, side=42, changed="frames of 42"),
+    Size(agent="timesformer-divided", published=110_944, side=21, changed="frames of 21"),
+    Size(agent="timesformer-joint", published=556_480),
+    Size(agent="timesformer-joint", published=216_480, side=42, changed="frames of 42"),
 )
 """All that can be derived. Divided attention has 218 944 in frames of 42, where the thesis says 0.221 million."""

@@ -36,7 +36,7 @@ from recollect.recipes.attention_agents.agents import (
     with_patches,
     with_tokens,
 )
-from recollect.recipes.base import Recipe, Run, Scale, Test, require_scale
+from recollect.recipes.base import Recipe, Run, Scale, Test, file_name, require_scale
 from recollect.recipes.imitation_recipe import ImitationRecipe, with_teacher
 from recollect.tasks import CatchConfig, GymnasiumConfig, TrackConfig
 from recollect.tasks.gymnasium.atari import AtariRules
@@ -301,8 +301,8 @@ def _options(config: ImpalaConfig) -> Mapping[str, Any]:
 
 def _run(row: str, config: ImpalaConfig, scale: Scale, tests: Mapping[str, Test]) -> Run:
     core = next(key for key, kind in CORES.items() if kind is type(config.core))
-    label = f"{row.lower().replace(', ', '-').replace('..', '-').replace(' ', '-')}-{scale}"
-    return Run(label=label, row=row, core=core, config=config, tests=tests)
+    label = file_name(row.lower().replace("..", "-"))
+    return Run(label=f"{label}-{scale}", row=row, core=core, config=config, tests=tests)
 
 
 STUDY = Recipe(

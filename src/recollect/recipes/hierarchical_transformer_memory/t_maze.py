@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from recollect.recipes.agent_sizes import lite, lite_core
-from recollect.recipes.base import Recipe, Run, Scale, Test, file_name
+from recollect.recipes.base import Recipe, Run, Scale, Test, file_name, require_scale
 from recollect.recipes.hierarchical_transformer_memory.rows import CORE_ROWS, memories
 from recollect.tasks.worlds.t_maze import TMazeConfig
 from recollect.training import ImpalaConfig, ReuseConfig
@@ -11,8 +11,7 @@ from recollect.training import ImpalaConfig, ReuseConfig
 
 def t_maze(core: str = "hcam", scale: Scale = "lite", length: int = 100) -> ImpalaConfig:
     """Return the run in a corridor of ``length`` steps between the cue and the turn; ours, only lite."""
-    if scale != "lite":
-        raise ValueError(f"scale={scale!r}: the T-maze is not in the paper and has only lite")
+    require_scale(scale, "lite")
     memory = lite_core(core, steps=length + 64, window=16)
     return lite(TMazeConfig(length=length, penalty=0.05), memory, steps=500, discount=0.95)
 
