@@ -23,7 +23,7 @@ from rich.table import Table
 from recollect.benchmark.config import ChunksBenchmark
 from recollect.benchmark.flops import count
 from recollect.benchmark.machine import describe
-from recollect.benchmark.results import Measurements, save_rows
+from recollect.benchmark.results import Measurements, Progress, no_progress, save_rows
 from recollect.benchmark.timing import matmul_peak, measure
 from recollect.cores.tlb import TemporalLatentBottleneckConfig
 from recollect.encoders import EncoderConfig
@@ -63,7 +63,7 @@ class ChunkResults(Measurements):
     rows: list[ChunkRow]
 
 
-def run_chunks(config: ChunksBenchmark, progress: Callable[[str], None] | None = None) -> ChunkResults:
+def run_chunks(config: ChunksBenchmark, progress: Progress = no_progress) -> ChunkResults:
     """Measure, and save the results if ``config.output`` names a folder.
 
     Args:
@@ -78,7 +78,6 @@ def run_chunks(config: ChunksBenchmark, progress: Callable[[str], None] | None =
     dtype = getattr(torch, config.dtype)
     peak = matmul_peak(dtype, 128 if config.quick else 2048, device=config.device)
     results = ChunkResults(describe(), asdict(config), peak, [])
-    progress = progress or (lambda _: None)
     encoders = _encoders(config)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -91,8 +90,7 @@ def run_chunks(config: ChunksBenchmark, progress: Callable[[str], None] | None =
             progress(name)
             timing = _time(encoder, config, length, results.peak)
             results.rows.append(ChunkRow(encoder=name, chunk=chunk, **memory[name], **timing))
-    if config.output:
-        save_rows(config.output, "chunks", results, results.rows)
+    save_rows(config.output, "chunks", results, results.rows)
     return results
 
 

@@ -15,7 +15,7 @@ from recollect.benchmark.config import CoresBenchmark
 from recollect.benchmark.flops import count
 from recollect.benchmark.machine import describe
 from recollect.benchmark.positions import Waypoint, time_steps, walk
-from recollect.benchmark.results import CoreFacts, Results, Row
+from recollect.benchmark.results import CoreFacts, Progress, Results, Row, no_progress
 from recollect.benchmark.timing import Timing, matmul_peak, measure
 from recollect.cores import CORES
 from recollect.cores.config import CoreConfig
@@ -26,10 +26,8 @@ from recollect.state import nbytes, take_rows
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 RESET_RATE = 1 / 50
 
-Progress = Callable[[str], None]
 
-
-def run(config: CoresBenchmark, progress: Progress | None = None) -> Results:
+def run(config: CoresBenchmark, progress: Progress = no_progress) -> Results:
     """Measure, and save the results if ``config.output`` names a folder.
 
     Args:
@@ -42,12 +40,11 @@ def run(config: CoresBenchmark, progress: Progress | None = None) -> Results:
     if config.quick:
         small = {"dim": 16, "layers": 2, "heads": 2, "memory_len": 8, "chunk_len": 4, "chunks": 4, "top_k": 2}
         config = dataclasses.replace(config, **small, repeats=2)
-    report = progress or (lambda _: None)
     results = Results(describe(), dataclasses.asdict(config), [], [])
     for name in config.cores or CORES:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            facts, rows = measure_core(name, config, report)
+            facts, rows = measure_core(name, config, progress)
         results.cores.append(facts)
         results.rows.extend(rows)
         if config.output:  # after every core, for interrupted runs

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from recollect.benchmark.config import CoresBenchmark, ExportBenchmark
 from recollect.benchmark.cores import core_config
 from recollect.benchmark.machine import describe
-from recollect.benchmark.results import Measurements, save_rows
+from recollect.benchmark.results import Measurements, Progress, no_progress, save_rows
 from recollect.benchmark.timing import interleave, ratio
 from recollect.cores import CORES
 from recollect.export.selftest import open_onnx
@@ -53,7 +53,7 @@ class ExportResults(Measurements):
     rows: list[ExportRow]
 
 
-def run_export(config: ExportBenchmark, progress: Callable[[str], None] | None = None) -> ExportResults:
+def run_export(config: ExportBenchmark, progress: Progress = no_progress) -> ExportResults:
     """Measure, and save the results if ``config.output`` names a folder.
 
     Args:
@@ -70,11 +70,9 @@ def run_export(config: ExportBenchmark, progress: Callable[[str], None] | None =
             settings = core_config(name, SMALL) if config.quick else CORES[name]()
             core = settings.build(getattr(settings, "dim", 64)).eval()
         for format in config.formats:
-            if progress is not None:
-                progress(f"{name}, {format}")
+            progress(f"{name}, {format}")
             results.rows.append(measure_export(name, core, format, config))
-            if config.output:  # after every row, for interrupted runs
-                save_rows(config.output, "export", results, results.rows)
+            save_rows(config.output, "export", results, results.rows)  # after every row, for interrupted runs
     return results
 
 

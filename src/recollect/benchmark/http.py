@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -21,7 +21,7 @@ from rich.table import Table
 
 from recollect.benchmark.config import HTTPBenchmark
 from recollect.benchmark.machine import describe
-from recollect.benchmark.results import Measurements, save_rows
+from recollect.benchmark.results import Measurements, Progress, no_progress, save_rows
 from recollect.serving.client import Client
 
 TOKEN = "benchmark"
@@ -50,7 +50,7 @@ class HTTPResults(Measurements):
     rows: list[HTTPRow]
 
 
-def run_http(config: HTTPBenchmark, progress: Callable[[str], None] | None = None) -> HTTPResults:
+def run_http(config: HTTPBenchmark, progress: Progress = no_progress) -> HTTPResults:
     """Measure, and save the results if ``config.output`` names a folder.
 
     Args:
@@ -64,11 +64,9 @@ def run_http(config: HTTPBenchmark, progress: Callable[[str], None] | None = Non
     with running_server(config) as address:
         for connections in config.connections:
             for together in config.together:
-                if progress is not None:
-                    progress(f"{connections} connections, {together} streams a request")
+                progress(f"{connections} connections, {together} streams a request")
                 results.rows.append(measure(address, connections, together, config))
-    if config.output:
-        save_rows(config.output, "http", results, results.rows)
+    save_rows(config.output, "http", results, results.rows)
     return results
 
 

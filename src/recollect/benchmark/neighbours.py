@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,7 +16,7 @@ from rich.table import Table
 
 from recollect.benchmark.config import NeighboursBenchmark
 from recollect.benchmark.machine import describe
-from recollect.benchmark.results import Measurements, save_rows
+from recollect.benchmark.results import Measurements, Progress, no_progress, save_rows
 from recollect.cores import CORES
 from recollect.ops import threads as stream_threads
 
@@ -61,7 +61,7 @@ def busy_processes(number: int) -> Iterator[None]:
             process.wait()
 
 
-def run_neighbours(config: NeighboursBenchmark, progress: Callable[[str], None] | None = None) -> NeighbourResults:
+def run_neighbours(config: NeighboursBenchmark, progress: Progress = no_progress) -> NeighbourResults:
     """Measure, and save the results if ``config.output`` names a folder.
 
     Args:
@@ -75,12 +75,10 @@ def run_neighbours(config: NeighboursBenchmark, progress: Callable[[str], None] 
     before = torch.get_num_threads()
     for number in config.neighbours:
         for name in config.cores:
-            if progress is not None:
-                progress(f"{name}, {number} neighbours")
+            progress(f"{name}, {number} neighbours")
             with busy_processes(number):
                 results.rows.extend(_measure(name, number, before, config))
-    if config.output:
-        save_rows(config.output, "neighbours", results, results.rows)
+    save_rows(config.output, "neighbours", results, results.rows)
     return results
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from recollect.benchmark.config import OpsBenchmark
 from recollect.benchmark.machine import describe
-from recollect.benchmark.results import Measurements, save_rows
+from recollect.benchmark.results import Measurements, Progress, no_progress, save_rows
 from recollect.benchmark.timing import interleave, ratio
 from recollect.ops import OPS
 from recollect.ops.operation import Operation
@@ -41,7 +41,7 @@ class OpResults(Measurements):
     rows: list[OpRow]
 
 
-def run_ops(config: OpsBenchmark, progress: Callable[[str], None] | None = None) -> OpResults:
+def run_ops(config: OpsBenchmark, progress: Progress = no_progress) -> OpResults:
     """Measure, and save the results if ``config.output`` names a folder.
 
     Args:
@@ -53,13 +53,11 @@ def run_ops(config: OpsBenchmark, progress: Callable[[str], None] | None = None)
     """
     results = OpResults(describe(), asdict(config), [])
     for name in config.ops or OPS:
-        if progress is not None:
-            progress(name)
+        progress(name)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             results.rows.append(measure_op(name, config))
-    if config.output:
-        save_rows(config.output, "ops", results, results.rows)
+    save_rows(config.output, "ops", results, results.rows)
     return results
 
 

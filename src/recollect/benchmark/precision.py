@@ -5,7 +5,6 @@ gated Transformer-XL whose weights do not fit into the processor's own cache, be
 read them. All on one thread.
 """
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -18,12 +17,13 @@ from torch import Tensor, nn
 from recollect.agents.contract import ActorInputs, as_previous_output, no_previous_output
 from recollect.benchmark.config import PrecisionBenchmark
 from recollect.benchmark.machine import describe
-from recollect.benchmark.results import Measurements, save_rows
+from recollect.benchmark.results import Measurements, Progress, no_progress, save_rows
 from recollect.benchmark.roofline import measured_bandwidth
 from recollect.benchmark.timing import interleave, ratio
 from recollect.cores import CORES
 from recollect.evaluation.agents import initial_action
 from recollect.ops.reduced_linear import Precision
+from recollect.ops.threads import one_thread
 from recollect.training.saved_models import load_model
 from recollect.training.saved_run import load_config
 
@@ -67,7 +67,7 @@ class PrecisionResults(Measurements):
     rows: list[PrecisionRow]
 
 
-def run_precision(config: PrecisionBenchmark, progress: Callable[[str], None] | None = None) -> PrecisionResults:
+def run_precision(config: PrecisionBenchmark, progress: Progress = no_progress) -> PrecisionResults:
     """Measure, and save the results if ``config.output`` names a folder.
 
     Args:
@@ -77,22 +77,15 @@ def run_precision(config: PrecisionBenchmark, progress: Callable[[str], None] | 
     Raises:
         ValueError: there is no such model, or it does not act in a world; the output folder cannot be written.
     """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         bandwidth = measured_bandwidth(READ // 64 if config.quick else READ, config.repeats)
         results = PrecisionResults(describe(), asdict(config), bandwidth, [])
         for batch in config.batches:
-            if progress is not None:
-                progress(f"speed, {batch} rows")
+            progress(f"speed, {batch} rows")
             results.rows.extend(measure_speed(config, batch, bandwidth))
-        if progress is not None:
-            progress(f"agreement, {config.model}")
+        progress(f"agreement, {config.model}")
         results.rows.extend(measure_agreement(config))
-    finally:
-        torch.set_num_threads(threads)
-    if config.output:
-        save_rows(config.output, "precision", results, results.rows)
+    save_rows(config.output, "precision", results, results.rows)
     return results
 
 

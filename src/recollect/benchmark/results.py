@@ -2,10 +2,13 @@
 
 import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
+
+Progress = Callable[[str], None]
+"""Function that is called with the name of every measurement."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +95,17 @@ class Results(Measurements):
         return table
 
 
-def save_rows(folder: str | Path, name: str, results: Measurements, rows: Sequence[Any]) -> tuple[Path, Path]:
-    """:func:`save` results with a table of dataclasses, each beside the environment."""
+def no_progress(_: str) -> None:
+    """Take the name of a measurement and show nothing."""
+
+
+def save_rows(folder: str | Path, name: str, results: Measurements, rows: Sequence[Any]) -> None:
+    """:func:`save` results with a table of dataclasses, each beside the environment; no ``folder``, no files."""
+    if not folder:
+        return
     names, environment = [field.name for field in fields(rows[0])], results.environment
     table = [[getattr(row, name) for name in names] + [*environment.values()] for row in rows]
-    return save(folder, name, environment, results.to_json(), [[*names, *environment], *table])
+    save(folder, name, environment, results.to_json(), [[*names, *environment], *table])
 
 
 def save(

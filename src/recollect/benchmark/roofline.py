@@ -14,8 +14,7 @@ Everything is measured in turns in one run, on one thread, in processor time, wh
 disturb little. Peak and bandwidth are measured again just before each core.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -27,11 +26,12 @@ from recollect.benchmark.config import CoresBenchmark, RooflineBenchmark
 from recollect.benchmark.cores import core_config, train_call
 from recollect.benchmark.flops import count
 from recollect.benchmark.machine import describe
-from recollect.benchmark.results import Measurements, save_rows
+from recollect.benchmark.results import Measurements, Progress, no_progress, save_rows
 from recollect.benchmark.timing import least_processor_seconds
 from recollect.cores import CORES
 from recollect.cores.contract import MemoryCore
 from recollect.ops.packed_linear import multiply
+from recollect.ops.threads import one_thread
 from recollect.state import nbytes
 
 SMALL = CoresBenchmark(dim=16, layers=2, heads=2, memory_len=8, chunk_len=4, chunks=4, top_k=2)
@@ -77,7 +77,7 @@ class RooflineResults(Measurements):
         return next(row for row in self.rows if (row.core, row.work) == (core, work))
 
 
-def run_roofline(config: RooflineBenchmark, progress: Callable[[str], None] | None = None) -> RooflineResults:
+def run_roofline(config: RooflineBenchmark, progress: Progress = no_progress) -> RooflineResults:
     """Measure, and save the results if ``config.output`` names a folder.
 
     Args:
@@ -90,26 +90,13 @@ def run_roofline(config: RooflineBenchmark, progress: Callable[[str], None] | No
     with one_thread():
         results = RooflineResults(describe(), asdict(config), [])
         for name in config.cores or CORES:
-            if progress is not None:
-                progress(name)
+            progress(name)
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(0)
                 settings = core_config(name, SMALL if config.quick else CoresBenchmark())
                 results.rows.extend(measure_roofline(name, settings.build(getattr(settings, "dim", 512)), config))
-            if config.output:  # after every core, for interrupted runs
-                save_rows(config.output, "roofline", results, results.rows)
+            save_rows(config.output, "roofline", results, results.rows)  # after every core, for interrupted runs
     return results
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Compute on one thread inside the block."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def measure_roofline(name: str, core: MemoryCore[Any], config: RooflineBenchmark) -> list[RooflineRow]:

@@ -6,19 +6,18 @@ Their steps go through the batcher, in process; HTTP is not measured. Stores in 
 
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from rich.console import Group
 from rich.table import Table
 
 from recollect.benchmark.config import ServingBenchmark
 from recollect.benchmark.machine import describe
-from recollect.benchmark.results import Measurements, save_rows
+from recollect.benchmark.results import Measurements, Progress, no_progress, save_rows
 from recollect.machine import resident_bytes
+from recollect.ops.threads import one_thread
 from recollect.serving import Batcher, ServingConfig, Step, StreamStore
 from recollect.serving.batcher import Outcomes
 from recollect.serving.store import Answer
@@ -133,7 +132,7 @@ def make_store(model: Any, config: ServingBenchmark, weights: Any, cache: Any) -
     return store, [first, *(store.fork(first) for _ in range(config.streams - 1))]
 
 
-def run_serving(config: ServingBenchmark, progress: Callable[[str], None] | None = None) -> ServingResults:
+def run_serving(config: ServingBenchmark, progress: Progress = no_progress) -> ServingResults:
     """Measure, and save the results if ``config.output`` names a folder.
 
     Args:
@@ -143,25 +142,19 @@ def run_serving(config: ServingBenchmark, progress: Callable[[str], None] | None
     Raises:
         ValueError: there is no such model, or it cannot be served; the output folder cannot be written.
     """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         model = load_model(config.model)
         results = ServingResults(describe(), asdict(config), [])
         stores = {}
         for formats in config.formats:
-            if progress is not None:
-                progress(f"{config.streams} streams, {formats}")
+            progress(f"{config.streams} streams, {formats}")
             weights, cache = formats.split("/")
             stores[formats] = make_store(model, config, weights, cache)
         for number in config.askers:
             results.rows.extend(_measure(stores, number, config, model, progress))
         for store, _ in stores.values():
             store.close()
-    finally:
-        torch.set_num_threads(threads)
-    if config.output:
-        save_rows(config.output, "serving", results, results.rows)
+    save_rows(config.output, "serving", results, results.rows)
     return results
 
 
@@ -170,15 +163,14 @@ def _measure(
     number: int,
     config: ServingBenchmark,
     model: Any,
-    progress: Callable[[str], None] | None,
+    progress: Progress,
 ) -> list[ServingRow]:
     askers = {name: Askers(store, ids, number, config.seed) for name, (store, ids) in stores.items()}
     rates: dict[str, list[tuple[float, float]]] = {name: [] for name in stores}
     times: dict[str, list[float]] = {name: [] for name in stores}
     calls, resident = dict.fromkeys(stores, 0), 0
     for round_ in range(config.repeats + 1):  # the first warms up
-        if progress is not None:
-            progress(f"{number} askers, round {round_} of {config.repeats}")
+        progress(f"{number} askers, round {round_} of {config.repeats}")
         for name, clients in askers.items():
             began, cpu = time.perf_counter(), time.process_time()
             steps, found, batches = clients.run(config.seconds)

@@ -6,7 +6,7 @@ operation waits for it. So small steps run on one thread, whatever number the ca
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
@@ -15,10 +15,10 @@ SMALL = 2**23
 
 
 @contextmanager
-def threads_for(operations: int) -> Iterator[None]:
-    """Run a block of so many floating-point operations on one thread if they are few; then restore the number."""
+def one_thread() -> Iterator[None]:
+    """Compute on one thread inside the block."""
     before = torch.get_num_threads()
-    if operations > SMALL or before == 1:
+    if before == 1:
         yield
         return
     torch.set_num_threads(1)
@@ -26,3 +26,8 @@ def threads_for(operations: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def threads_for(operations: int) -> AbstractContextManager[None]:
+    """Return the context of a block of so many floating-point operations: one thread if they are few."""
+    return one_thread() if operations <= SMALL else nullcontext()
