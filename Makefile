@@ -1,7 +1,7 @@
 # Two commands need nothing but Python 3.11+ and make:
 #   make demo   installs into .venv with pinned versions and runs the main job
 #   make test   the same, then the checks for every commit: format, lint, types, imports, the short tier of the tests
-# CI runs make test-all: the same with the strict docs build and the long tier (whole tables, browsers, faults)
+# CI runs make test-all: the same with the long tier (whole tables, browsers, faults, the strict docs build)
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -14,9 +14,12 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: .venv/installed
 	$(BIN)/recollect demo
 
-test: lint types imports unit
+# The type checker has one process: beside the tests it costs no time of its own on two cores.
+test: lint
+	@$(MAKE) -j3 types imports unit
 
-test-all: lint types imports docs unit-all
+test-all: lint
+	@$(MAKE) -j3 types imports unit-all
 
 lint: .venv/installed-dev
 	$(BIN)/ruff format --check .

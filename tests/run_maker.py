@@ -6,11 +6,12 @@ from recollect.config import to_json
 from recollect.cores import CORES
 from recollect.runs.metrics import MetricsFile
 from recollect.runs.run_directory import RunDirectory
-from recollect.tasks import Copying, Recall
+from recollect.tasks import Copying
 from recollect.training import REGISTRY, FitConfig, SupervisedConfig
+from small_runs import recall
 
 TASKS = {
-    "recall": Recall(num_keys=3, num_values=2, num_cues=1, num_queries=1, min_blank=0, max_blank=2, length=11),
+    "recall": recall(),
     "copying": Copying(),
 }
 

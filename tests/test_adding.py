@@ -148,7 +148,7 @@ def enter(path, line, table, key):
 def home(tmp_path_factory):
     home = tmp_path_factory.mktemp("home")
     for folder in ("src/recollect", "docs", "benchmarks", "results", "tests/cores", "tests/tasks", "tests/recipes"):
-        skip = shutil.ignore_patterns("__pycache__", "*.png", "rl*")
+        skip = shutil.ignore_patterns("*.png", "rl*")  # compiled files are valid for the copies
         shutil.copytree(ROOT / folder, home / folder, ignore=skip)
     for place, text in FILES.items():
         (home / place).parent.mkdir(parents=True, exist_ok=True)

@@ -8,11 +8,12 @@ import torch
 from recollect.agents import SequenceModelConfig
 from recollect.cores import CORES
 from recollect.evaluation.sequences import evaluate
-from recollect.tasks import Arrays, Recall
+from recollect.tasks import Arrays
 from recollect.tasks.streams.contract import StreamTask
 from recollect.training import SupervisedConfig, fit
+from small_runs import recall
 
-TASK = Recall(num_keys=3, num_values=2, num_cues=1, num_queries=1, min_blank=0, max_blank=2, length=11)
+TASK = recall()
 
 
 def model(seed=0):

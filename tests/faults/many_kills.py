@@ -14,93 +14,31 @@ from pathlib import Path
 
 import torch
 
-from recollect.agents import ActivityDetectorConfig, SiTConfig
-from recollect.agents.config import DecisionTransformerConfig
-from recollect.cores import CORES
-from recollect.encoders import TransformerConfig
 from recollect.evaluation.recordings import demonstrate, write_recording
 from recollect.runs import checkpoints
 from recollect.runs.metrics import read_rows
-from recollect.tasks import ListOps, Recall, ShapeActivities, Shapes
-from recollect.tasks.worlds.t_maze import TMazeConfig
-from recollect.training import (
-    ClassificationConfig,
-    CloningConfig,
-    DetectionConfig,
-    EvaluationConfig,
-    FitConfig,
-    ImpalaConfig,
-    OfflineConfig,
-    OfflineDataConfig,
-    ScheduleConfig,
-    SelfSupervisedConfig,
-    SupervisedConfig,
-    TargetsConfig,
-    fit,
-)
+from recollect.training import FitConfig, OfflineDataConfig, ScheduleConfig, fit
+from small_runs import GRU, RUNS
 
 PLAN = FitConfig(
     steps=12, report_every=2, report_seconds=None, evaluate_every=3, checkpoint_every=2, keep_checkpoints=2
 )
-SYNCHRONOUS = ImpalaConfig(
-    world=TMazeConfig(length=2),
-    core=CORES["gru"](dim=4, num_layers=1),
-    fit=PLAN,
-    batch_size=2,
-    unroll=3,
-    evaluation=EvaluationConfig(episodes=4),
-)
-RUNS = {
-    "supervised": SupervisedConfig(
-        task=Recall(num_keys=3, num_values=2, num_cues=1, num_queries=1, min_blank=0, max_blank=2, length=12),
-        core=CORES["gru"](dim=4, num_layers=1, dropout=0.2),
-        fit=PLAN,
-        batch_size=2,
-        unroll=5,
-        evaluation_rows=8,
-    ),
-    "synchronous": SYNCHRONOUS,
-    "classification": ClassificationConfig(
-        task=ListOps(min_length=5, max_length=20, train_rows=60, validation_rows=20, test_rows=20),
-        encoder=TransformerConfig(dim=8, num_layers=1, num_heads=2, dropout=0.2),
-        fit=PLAN,
-        batch_size=4,
-    ),
-    "self-supervised": SelfSupervisedConfig(
-        task=Shapes(size=16),
-        encoder=TransformerConfig(dim=8, num_layers=1, num_heads=2, dropout=0.2),
-        agent=SiTConfig(embedding_dim=8, contrast_dim=4),
-        fit=PLAN,
-        batch_size=4,
-        probe_rows=20,
-        evaluation_rows=20,
-    ),
-    "detection": DetectionConfig(
-        task=ShapeActivities(length=12, max_lag=4, size=16, boxes=1),
-        core=CORES["ttm"](dim=8, num_tokens=4, num_slots=3, num_reads=2, num_heads=2, hidden_dim=8),
-        agent=ActivityDetectorConfig(size=16, width=8),
-        fit=PLAN,
-        batch_size=2,
-        evaluation_rows=4,
-    ),
-    "cloning": CloningConfig(
-        world=TMazeConfig(length=2),
-        core=CORES["gru"](dim=4, num_layers=1),
-        fit=PLAN,
-        batch_size=2,
-        unroll=3,
-        evaluation=EvaluationConfig(episodes=4),
-    ),
-    "decision-transformer": OfflineConfig(
-        world=TMazeConfig(length=2),
-        core=CORES["gru"](dim=8, num_layers=1),
-        agent=DecisionTransformerConfig(width=8, context=4, dropout=0.2),
-        data=OfflineDataConfig(source="episodes.npz"),
-        fit=PLAN,
-        batch_size=2,
-        evaluation=TargetsConfig(episodes=4, targets=(0.0,)),
-    ),
-    "asynchronous": replace(SYNCHRONOUS, schedule=ScheduleConfig(mode="asynchronous", actors=2, queue_length=3)),
+DROPOUT = replace(GRU, dropout=0.2)  # the global generator matters too
+
+
+def _killed(key, **changes):
+    return replace(RUNS[key], fit=PLAN, batch_size=2, **changes)
+
+
+CONFIGS = {
+    "supervised": _killed("supervised", core=DROPOUT, unroll=5),
+    "classification": _killed("classification", encoder=replace(RUNS["classification"].encoder, dropout=0.2)),
+    "self-supervised": _killed("self-supervised", encoder=replace(RUNS["self-supervised"].encoder, dropout=0.2)),
+    "detection": _killed("detection"),
+    "cloning": _killed("cloning"),
+    "decision-transformer": _killed("decision-transformer", core=DROPOUT),
+    "synchronous": _killed("impala"),
+    "asynchronous": _killed("impala", schedule=ScheduleConfig(mode="asynchronous", actors=2, queue_length=3)),
 }
 CLOCKS = ("seconds", "frames_per_second")
 
@@ -138,7 +76,7 @@ def saved(directory):
 def main(folder, kind, number):
     torch.set_num_threads(1)
     os.fsync = lambda handle: None
-    config, exact = RUNS[kind], kind != "asynchronous"
+    config, exact = CONFIGS[kind], kind != "asynchronous"
     if kind == "decision-transformer":
         source = folder / "episodes.npz"
         write_recording(demonstrate(config.world, 8), source)

@@ -13,11 +13,11 @@ from recollect.comparison.compare import compare
 from recollect.cores import CORES
 from recollect.runs import checkpoints
 from recollect.runs.metrics import read_rows
-from recollect.tasks import Recall
 from recollect.training import FitConfig, SupervisedConfig, evaluate_run, fit, load_config
+from small_runs import recall
 
 CONFIG = SupervisedConfig(
-    task=Recall(num_keys=3, num_values=2, num_cues=1, num_queries=1, min_blank=0, max_blank=2, length=10),
+    task=recall(10),
     core=CORES["gru"](dim=4, num_layers=1),
     fit=FitConfig(steps=4, report_every=1, report_seconds=None, evaluate_every=2, checkpoint_every=2),
     batch_size=2,

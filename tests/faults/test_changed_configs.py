@@ -11,14 +11,14 @@ from recollect.cli import main
 from recollect.config import to_json
 from recollect.cores import CORES
 from recollect.runs.run_directory import changed_settings
-from recollect.tasks import Recall
 from recollect.tasks.worlds.t_maze import TMazeConfig
 from recollect.training import REGISTRY, EvaluationConfig, FitConfig, ImpalaConfig, SupervisedConfig, fit, load_config
+from small_runs import recall
 
 FIT = FitConfig(steps=2, seed=3, report_every=7, report_seconds=None, evaluate_every=2, checkpoint_every=2)
 CONFIGS = {
     "supervised": SupervisedConfig(
-        task=Recall(num_keys=3, num_values=2, num_cues=1, num_queries=1, min_blank=0, max_blank=2, length=10),
+        task=recall(10),
         core=CORES["gru"](dim=4, num_layers=1),
         fit=FIT,
         batch_size=2,

@@ -39,7 +39,7 @@ def test_ctrl_c_in_a_terminal(run, task):
         run(task), stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True
     ) as process:
         os.close(terminal)
-        shown, deadline, pressed = "", time.monotonic() + 60, None
+        shown, deadline, pressed = "", time.monotonic() + 600, None
         while process.poll() is None and time.monotonic() < deadline:
             if select.select([controller], [], [], 0.1)[0]:
                 try:
@@ -49,7 +49,7 @@ def test_ctrl_c_in_a_terminal(run, task):
             if pressed is None and re.search(r"/10000000 (episodes|rows)", shown):
                 pressed = time.monotonic()
                 os.killpg(process.pid, signal.SIGINT)  # what the terminal does to all programs that run in it
-        code = process.wait(timeout=60)
+        code = process.wait(timeout=600)
     os.close(controller)
     assert pressed is not None, shown
     assert code == 130 and "Ctrl-C: stopped" in shown and "Traceback" not in shown
@@ -66,5 +66,5 @@ def test_sigterm_without_a_terminal(run):
                 break
             time.sleep(0.05)
         process.terminate()
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=600)
     assert process.returncode == 130 and out == "" and "SIGTERM: stopped" in err

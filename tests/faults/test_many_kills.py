@@ -16,12 +16,13 @@ KINDS = (
 
 def kill(tmp_path, kind, number):
     script = Path(__file__).with_name("many_kills.py")
+    path = os.pathsep.join([str(script.parents[1]), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, str(script), str(tmp_path), kind, str(number)],
         capture_output=True,
         text=True,
         timeout=900,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path},
     )
     assert done.returncode == 0, done.stderr[-2000:]
     report = json.loads(done.stdout.splitlines()[-1])

@@ -14,12 +14,12 @@ import torch
 from recollect.cores import CORES
 from recollect.runs.folder_lock import FolderLock
 from recollect.runs.metrics import read_rows
-from recollect.tasks import Recall
 from recollect.training import FitConfig, SupervisedConfig, fit
 from recollect.training.streams.supervised import SupervisedTrainer
+from small_runs import recall
 
 CONFIG = SupervisedConfig(
-    task=Recall(num_keys=3, num_values=2, num_cues=1, num_queries=1, min_blank=0, max_blank=2, length=10),
+    task=recall(10),
     core=CORES["gru"](dim=4, num_layers=1),
     fit=FitConfig(steps=6, report_every=1, report_seconds=None, evaluate_every=3, checkpoint_every=2),
     batch_size=2,
@@ -35,7 +35,7 @@ def work(directory, begun, goes_on):
     def step(self):
         if self.updates == 3:
             begun.set()
-            goes_on.wait(20)
+            goes_on.wait(600)
         return original(self)
 
     SupervisedTrainer.step = step
@@ -47,7 +47,7 @@ def owner(tmp_path):
     begun, goes_on = FORK.Event(), FORK.Event()
     process = FORK.Process(target=work, args=(tmp_path / "run", begun, goes_on))
     process.start()
-    assert begun.wait(20)
+    assert begun.wait(600)
     yield process, tmp_path / "run", goes_on
     process.kill()
     process.join()
@@ -78,7 +78,7 @@ def attempts(owner, whole, number):
         refused(path)
     assert before == {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
     goes_on.set()
-    process.join(20)
+    process.join(600)
     assert process.exitcode == 0 and not (path / "lock").exists()
     assert steps(path) == whole[1]
     assert fit(CONFIG, path, resume=True).message.startswith("nothing to do")

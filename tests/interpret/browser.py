@@ -53,7 +53,7 @@ class Browser:
                     raise RuntimeError(f"{method}: {heard['error']}")
                 return heard["result"]
 
-    def _hear(self, limit=60):
+    def _hear(self, limit=600):
         while b"\0" not in self.buffer:
             if not select.select([self.inp], [], [], limit)[0]:
                 raise TimeoutError("Chromium says nothing")
@@ -88,7 +88,7 @@ class Browser:
         self.requests.clear()
         self.call("Page.navigate", url="about:blank")
         self.call("Page.navigate", url=f"file://{path}{suffix}")
-        end = time.monotonic() + 60
+        end = time.monotonic() + 600
         while wait and time.monotonic() < end:
             if self.run("window.memx?.ready === true || document.querySelector('.error') !== null"):
                 return self.run("(window.memx.opened ?? NaN) / 1000")
@@ -133,7 +133,7 @@ class Browser:
             self.call("Browser.close")
         except (RuntimeError, TimeoutError, OSError):
             self.process.kill()
-        self.process.wait(20)
+        self.process.wait(60)
         os.close(self.out)
         os.close(self.inp)
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -25,7 +25,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 def run_program(what):
     kept = {name: value for name, value in os.environ.items() if name not in SETTINGS}
     command = [sys.executable, "-c", PROGRAM, what]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, env=kept)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True, env=kept)
     is_set, faults = done.stdout.split()
     return is_set, int(faults)
 
@@ -71,7 +71,7 @@ def test_measured_memory_has_no_holes():
     """Of forty blocks only the last is in use: without the setting the process holds all, as the last is on top."""
     kept = {name: value for name, value in os.environ.items() if name not in SETTINGS}
     done = subprocess.run(
-        [sys.executable, "-c", MEASURED], capture_output=True, text=True, timeout=120, check=True, env=kept
+        [sys.executable, "-c", MEASURED], capture_output=True, text=True, timeout=600, check=True, env=kept
     )
     is_set, returned, held = done.stdout.split()
     assert is_set == "True"

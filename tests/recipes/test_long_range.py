@@ -12,6 +12,7 @@ from recollect.recipes.long_range_arena import arena as task_of_the_arena
 from recollect.recipes.reproduce import reproduce
 from recollect.tasks import ListOps
 from recollect.training import ClassificationConfig, FitConfig
+from small_runs import LISTOPS
 
 
 def rows(name, scale="paper"):
@@ -121,7 +122,7 @@ def test_the_half_words_are_a_row_of_text():
 
 
 def test_a_row_runs_and_its_table_is_made(tmp_path):
-    task = ListOps(min_length=5, max_length=20, train_rows=60, validation_rows=20, test_rows=20)
+    task = LISTOPS
     config = replace(listops(), task=task, fit=FitConfig(steps=2, evaluate_every=1), batch_size=4)
     test = base.Test(where=task.scored_on(final=True), paper="0.382", best=True)
     recipe = replace(

@@ -16,17 +16,18 @@ from recollect.recipes.reproduce import reproduce, table, write_tables
 from recollect.runs.folder_lock import FolderLock
 from recollect.runs.provenance import environment
 from recollect.runs.random_states import seed_everything
-from recollect.tasks import IMDB, Recall
+from recollect.tasks import IMDB
 from recollect.training import FRESH_SEED, REGISTRY, FitConfig, OptimizerConfig, SupervisedConfig
 from recollect.training.saved_models import load_model
 from recollect.training.streams.supervised import SupervisedTrainer
+from small_runs import recall
 
 reproducing = sys.modules[reproduce.__module__]
 
 
 def config(core="gru", **optimizer):
     return SupervisedConfig(
-        task=Recall(num_keys=3, num_values=2, num_cues=1, num_queries=1, min_blank=0, max_blank=2, length=12),
+        task=recall(12),
         core=CORES[core](dim=6, num_layers=1),
         optimizer=OptimizerConfig(**optimizer),
         fit=FitConfig(steps=4, evaluate_every=2, checkpoint_every=2),

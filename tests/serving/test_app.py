@@ -224,7 +224,7 @@ def server(request):
     port = running.servers[0].sockets[0].getsockname()[1]
     yield f"http://127.0.0.1:{port}"
     running.should_exit = True
-    thread.join(60)
+    thread.join(600)
 
 
 def test_the_python_client(server):
@@ -280,7 +280,7 @@ await frames.send(new Float32Array([1]));
 console.log(JSON.stringify([...found, ...answers]));
 """)
     command = ["node", str(tmp_path / "test.mjs"), server, TOKEN]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True).stdout
     first, second, steps, status, line, frame, binary = json.loads(shown)
     assert [first, second, steps] == [literal([(5, True)]), literal([(5, True), (6, False)]), 1]
     assert status == 404 and "create it with POST /streams" in line
@@ -313,6 +313,6 @@ def test_the_command_serves_until_sigterm_and_goes_on_from_its_folder(tmp_path):
             client.close()
         finally:
             running.send_signal(signal.SIGTERM)
-            _, err = running.communicate(timeout=60)
+            _, err = running.communicate(timeout=600)
         assert running.returncode in (0, -signal.SIGTERM), err
     assert steps == [1, 2]

@@ -84,7 +84,7 @@ def test_every_stream_is_that_of_one_store_also_after_its_replica_was_killed(clu
 
 
 def await_health(client):
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while time.monotonic() < deadline:
         try:
             if client.ask("GET", "/health")["status"] == "ok":

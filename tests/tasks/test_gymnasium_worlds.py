@@ -429,7 +429,7 @@ def test_an_answer_that_is_no_step_is_named_with_its_row(trouble, said, processe
 
 
 class Chatty(Counting):
-    met = threading.Barrier(2, timeout=20)
+    met = threading.Barrier(2, timeout=600)
 
     def reset(self, *, seed=None, options=None):
         print("a layout was rejected")
@@ -491,7 +491,7 @@ def test_processes_end_when_whoever_made_them_is_killed():
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     # Its output is open as long as anybody who inherited it lives.
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == -signal.SIGKILL and len(done.stdout.split()) == 4
 
 

@@ -21,12 +21,12 @@ from recollect.runs import checkpoints
 from recollect.runs.folder_lock import FolderLock
 from recollect.runs.metrics import MetricsFile, read_rows
 from recollect.runs.run_directory import RunDirectory
-from recollect.tasks import Recall
 from recollect.training import FitConfig, SupervisedConfig, fit
 from recollect.training.streams.supervised import SupervisedTrainer
+from small_runs import recall
 
 CONFIG = SupervisedConfig(
-    task=Recall(num_keys=3, num_values=2, num_cues=1, num_queries=1, min_blank=0, max_blank=2, length=12),
+    task=recall(12),
     core=CORES["gru"](dim=8, num_layers=1, dropout=0.2),
     fit=FitConfig(
         steps=12, report_every=2, report_seconds=None, evaluate_every=6, checkpoint_every=3, keep_checkpoints=1

@@ -12,8 +12,8 @@ from recollect.encoders.config import TransformerConfig, TwoWayTLBConfig
 from recollect.tasks import Arrays, ListOps
 from recollect.training import ClassificationConfig, FitConfig, OptimizerConfig, PretrainingConfig, evaluate_run, fit
 from recollect.training.saved_models import load_model
+from small_runs import LISTOPS
 
-TASK = ListOps(min_length=5, max_length=20, train_rows=60, validation_rows=20, test_rows=20)
 TLB = TwoWayTLBConfig(
     core=TemporalLatentBottleneckConfig(dim=16, num_layers=1, self_per_cross=1, chunk_len=4, num_slots=3, causal=False)
 )
@@ -21,7 +21,7 @@ TLB = TwoWayTLBConfig(
 
 def config(**changes):
     defaults = {
-        "task": TASK,
+        "task": LISTOPS,
         "encoder": TransformerConfig(dim=16, num_layers=1),
         "batch_size": 8,
         "optimizer": OptimizerConfig(clip_norm=None, learning_rate=1e-2),
@@ -42,7 +42,7 @@ def test_steps_equal_a_literal_loop():
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.0)
     generator, expected = torch.Generator().manual_seed(0), []
     for _ in range(4):
-        batch = TASK.sample(8, generator)
+        batch = LISTOPS.sample(8, generator)
         loss = F.cross_entropy(model(batch.inputs, batch.inputs == 0), batch.targets.amax(1))
         optimizer.zero_grad()
         loss.backward()
@@ -76,7 +76,7 @@ def test_a_run_that_goes_on_equals_one_that_was_left_alone(tmp_path, first):
     again = fit(settings(8), tmp_path / "parts", resume=True).agent.state_dict()
     assert all(torch.equal(again[name], whole[name]) for name in whole)
     assert len(evaluate_run(tmp_path / "whole", samples=500).asked) == 20, "the test part, once"
-    batch = TASK.sample(3, torch.Generator())
+    batch = LISTOPS.sample(3, torch.Generator())
     loaded = load_model(tmp_path / "whole")
     torch.testing.assert_close(loaded(batch.inputs, batch.padding), fit_answer(whole, first, batch))
 

@@ -5,12 +5,11 @@ import torch
 
 from recollect.agents import ActivityDetectorConfig
 from recollect.cores import CORES
-from recollect.tasks import ShapeActivities
 from recollect.training import DetectionConfig, FitConfig, OptimizerConfig, evaluate_run, fit, load_model
+from small_runs import ACTIVITIES
 
-TASK = ShapeActivities(length=12, max_lag=4, size=16, boxes=1)
 CONFIG = DetectionConfig(
-    task=TASK,
+    task=ACTIVITIES,
     core=CORES["ttm"](dim=8, num_tokens=4, num_slots=3, num_reads=2, num_heads=2, hidden_dim=8),
     agent=ActivityDetectorConfig(size=16, width=8),
     batch_size=4,
@@ -38,7 +37,7 @@ def test_the_loss_of_the_last_frame_alone():
     trainer = replace(CONFIG, loss_on="last").build()
     lengths = set()
     for seed in range(12):
-        batch = trainer._cut(TASK.sample(2, torch.Generator().manual_seed(seed)))
+        batch = trainer._cut(ACTIVITIES.sample(2, torch.Generator().manual_seed(seed)))
         assert torch.equal(batch.loss_mask.sum(1), torch.ones(2, dtype=torch.long)) and batch.loss_mask[:, -1].all()
         lengths.add(batch.inputs.shape[1])
     assert len(lengths) > 3 and max(lengths) <= 12

@@ -13,7 +13,6 @@ from recollect.cores import CORES
 from recollect.runs import checkpoints
 from recollect.runs.interrupts import Interrupted
 from recollect.runs.metrics import read_rows
-from recollect.tasks import Recall
 from recollect.tasks.worlds.t_maze import TMazeConfig
 from recollect.training import (
     EvaluationConfig,
@@ -26,8 +25,9 @@ from recollect.training import (
     load_model,
 )
 from recollect.training.streams.supervised import SupervisedTrainer
+from small_runs import recall
 
-TASK = Recall(num_keys=3, num_values=2, num_cues=1, num_queries=1, min_blank=0, max_blank=2, length=10)
+TASK = recall(10)
 
 
 def config(schedule="constant", dim=6, evaluation_rows=8, **settings):

@@ -36,7 +36,7 @@ from recollect.training.saved_run import load_config
 from tiers import first
 
 IN_TURN = ScheduleConfig(mode="asynchronous", queue_length=1)
-OVERLAPPING = ScheduleConfig(mode="asynchronous", actors=2, queue_length=4, timeout=10.0)
+OVERLAPPING = ScheduleConfig(mode="asynchronous", actors=2, queue_length=4, timeout=60.0)
 CLOCKS = ("seconds", "frames_per_second")
 
 
@@ -403,7 +403,7 @@ def test_sigkill_and_resume_give_the_same_weights(tmp_path):
     whole = fit(config(), tmp_path / "whole")
     command = [sys.executable, "-c", KILLED, str(Path(__file__).parent), str(tmp_path / "run")]
     shared = {"PYTHONPATH": os.pathsep.join((str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")))}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ | shared)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=os.environ | shared)
     assert done.returncode == -signal.SIGKILL, done.stderr
     resumed = fit(config(), tmp_path / "run", resume=True)
     assert same(weights(whole.agent), weights(resumed.agent))

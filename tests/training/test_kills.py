@@ -11,12 +11,13 @@ import pytest
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     script = Path(__file__).with_name("kill_points.py")
+    path = os.pathsep.join([str(script.parents[1]), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, str(script), str(tmp_path_factory.mktemp("kills"))],
         capture_output=True,
         text=True,
-        timeout=120,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        timeout=900,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path},
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])

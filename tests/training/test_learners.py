@@ -18,7 +18,7 @@ from recollect.config import to_json
 from recollect.cores import CORES
 from recollect.learners import Learners
 from recollect.runs import checkpoints
-from recollect.tasks import Recall, TMazeConfig
+from recollect.tasks import TMazeConfig
 from recollect.training import (
     CurriculumConfig,
     EvaluationConfig,
@@ -28,10 +28,11 @@ from recollect.training import (
 )
 from recollect.training.streams.classification import ClassificationTrainer
 from recollect.training.trainers import REGISTRY
+from small_runs import recall
 
 SCRIPT = Path(__file__).with_name("two_learners.py")
 GRU = CORES["gru"](dim=8, num_layers=1)
-TASK = Recall(num_keys=3, num_values=2, num_cues=1, num_queries=1, min_blank=0, max_blank=2, length=12)
+TASK = recall(12)
 RUN = ImpalaConfig(
     world=TMazeConfig(length=4, slack=4),
     core=GRU,
@@ -45,12 +46,12 @@ RUN = ImpalaConfig(
 def start(*words, processes=2):
     """Run the script and return its exit status, standard output, and our lines of its standard error."""
     torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)] if processes > 1 else []
-    here = os.pathsep.join([str(SCRIPT.parent), os.environ.get("PYTHONPATH", "")])
+    here = os.pathsep.join([str(SCRIPT.parent), str(SCRIPT.parents[1]), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, *torchrun, str(SCRIPT), *map(str, words)],
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=900,
         env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": here, "COLUMNS": "400"},
     )
     return done.returncode, done.stdout, [line for line in done.stderr.splitlines() if line.startswith("error: ")]

@@ -16,12 +16,13 @@ from recollect.recipes import training
 from recollect.runs import checkpoints
 from recollect.runs.checkpoints import RunError
 from recollect.runs.metrics import read_rows
-from recollect.tasks import IMDB, Recall
+from recollect.tasks import IMDB
 from recollect.training import FitConfig, OptimizerConfig, SupervisedConfig, fit
 from recollect.training.streams.supervised import SupervisedTrainer
+from small_runs import recall
 from tiers import only
 
-TASK = Recall(num_keys=3, num_values=2, num_cues=1, num_queries=1, min_blank=0, max_blank=2, length=10)
+TASK = recall(10)
 
 
 def config(unroll=None, dropout=0.3, **settings):

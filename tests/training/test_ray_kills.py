@@ -170,7 +170,7 @@ def kill(kills, steps, say=lambda text: None):
                 say(f"{killed} kills, {done} steps, {time.monotonic() - began:.0f} s")
         assert learner.returncode == 0, (folder / "errors").read_text()[-3000:]
         ray.init(address=cluster.address, log_to_driver=False)
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 600
         while _used(ray) and time.monotonic() < deadline:
             time.sleep(0.5)
         left = _used(ray)

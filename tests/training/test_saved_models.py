@@ -10,12 +10,13 @@ import torch
 import recollect
 from recollect.cores import CORES
 from recollect.runs import checkpoints
-from recollect.tasks import Arrays, Recall
+from recollect.tasks import Arrays
 from recollect.training import FitConfig, SupervisedConfig, fit
 from recollect.training.saved_models import resolve_folder
+from small_runs import recall
 
 CONFIG = SupervisedConfig(
-    task=Recall(num_keys=3, num_values=2, num_cues=1, num_queries=1, min_blank=0, max_blank=2, length=11),
+    task=recall(),
     core=CORES["gru"](dim=6, num_layers=1),
     fit=FitConfig(steps=3, evaluate_every=2, checkpoint_every=3, seed=5),
     batch_size=4,

@@ -6,7 +6,6 @@ import torch
 from recollect.cli import main
 from recollect.cores import CORES
 from recollect.recipes.hierarchical_transformer_memory import short_t_maze
-from recollect.tasks import Recall
 from recollect.training import (
     FitConfig,
     SupervisedConfig,
@@ -19,9 +18,10 @@ from recollect.training import (
 )
 from recollect.training.saved_run import require_recordable, save_episodes
 from run_maker import make_run
+from small_runs import recall
 
 CONFIG = SupervisedConfig(
-    task=Recall(num_keys=3, num_values=2, num_cues=1, num_queries=1, min_blank=0, max_blank=2, length=11),
+    task=recall(),
     core=CORES["gru"](dim=6, num_layers=1),
     fit=FitConfig(steps=3, evaluate_every=3, checkpoint_every=2),
     batch_size=4,

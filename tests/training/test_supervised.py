@@ -7,10 +7,11 @@ import torch
 from recollect.cores import CORES
 from recollect.objectives.cross_entropy import cross_entropy
 from recollect.state import detach
-from recollect.tasks import Arrays, Copying, Recall
+from recollect.tasks import Arrays, Copying
 from recollect.training import FitConfig, OptimizerConfig, SupervisedConfig
+from small_runs import recall
 
-TASK = Recall(num_keys=3, num_values=2, num_cues=1, num_queries=1, min_blank=0, max_blank=2, length=11)
+TASK = recall()
 
 
 def config(**changes):

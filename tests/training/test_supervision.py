@@ -317,7 +317,7 @@ def test_some_of_the_steps_have_targets():
 
 
 def test_actors_that_overlap_bring_the_truth_along():
-    made = trainer(schedule=ScheduleConfig(mode="asynchronous", actors=2, queue_length=4, timeout=20.0))
+    made = trainer(schedule=ScheduleConfig(mode="asynchronous", actors=2, queue_length=4, timeout=60.0))
     try:
         assert all("label_loss" in made.step() for _ in range(4))
     finally:

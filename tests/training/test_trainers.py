@@ -7,83 +7,30 @@ import pytest
 import torch
 from small_worlds import CueConfig, episodes_of_cues
 
-from recollect.agents import ActivityDetectorConfig, DecisionTransformerConfig, SiTConfig
-from recollect.agents.config import ActorCriticConfig
 from recollect.config import from_json, to_json, upgrade_json
-from recollect.cores import CORES
 from recollect.cores.spatio_temporal import SpatioTemporalAttentionConfig
-from recollect.encoders.config import TransformerConfig
 from recollect.evaluation.recordings import write_recording
 from recollect.evaluation.score import Score
 from recollect.runs.errors import NonFiniteError
-from recollect.tasks import GymnasiumConfig, ListOps, Recall, ShapeActivities, Shapes, StreamTask, TMazeConfig
+from recollect.tasks import GymnasiumConfig, StreamTask, TMazeConfig
 from recollect.training import (
     REGISTRY,
     TRAINERS,
-    ClassificationConfig,
-    DetectionConfig,
-    EvaluationConfig,
-    FitConfig,
     ImpalaConfig,
     OfflineConfig,
     OfflineDataConfig,
     OptimizerConfig,
-    SelfSupervisedConfig,
     SupervisedConfig,
-    TargetsConfig,
     TrainerConfig,
     find_trainer,
     fit,
     fresh_seed,
-    make_cloning_config,
 )
 from recollect.training.config import evaluation_seed
 from recollect.training.optimizers import begin_step, take_step
+from small_runs import RUNS
 
-CORE = CORES["gru"](dim=8, num_layers=1)
-CONFIGS = {
-    "supervised": SupervisedConfig(
-        task=Recall(num_keys=3, num_values=2, num_cues=1, num_queries=1, min_blank=0, max_blank=2, length=11),
-        core=CORE,
-        batch_size=4,
-        evaluation_rows=8,
-    ),
-    "impala": ImpalaConfig(
-        world=TMazeConfig(length=3),
-        core=CORE,
-        agent=ActorCriticConfig(width=8),
-        batch_size=4,
-        unroll=5,
-        evaluation=EvaluationConfig(episodes=8),
-        fit=FitConfig(steps=3, checkpoint_every=1),
-    ),
-}
-CONFIGS["cloning"] = make_cloning_config(CONFIGS["impala"])
-CONFIGS["classification"] = ClassificationConfig(
-    task=ListOps(min_length=5, max_length=20, train_rows=60, validation_rows=20, test_rows=6),
-    encoder=TransformerConfig(dim=8, num_layers=1),
-    batch_size=4,
-)
-CONFIGS["detection"] = DetectionConfig(
-    task=ShapeActivities(length=12, max_lag=4, size=16, boxes=1),
-    core=CORE,
-    agent=ActivityDetectorConfig(size=16, width=8),
-    batch_size=4,
-    evaluation_rows=8,
-)
-CONFIGS["self-supervised"] = SelfSupervisedConfig(
-    task=Shapes(size=16),
-    encoder=TransformerConfig(dim=8, num_layers=1),
-    agent=SiTConfig(embedding_dim=16, contrast_dim=8),
-    batch_size=4,
-    probe_rows=20,
-)
-CONFIGS["decision-transformer"] = OfflineConfig(
-    world=CueConfig(),
-    core=CORE,
-    agent=DecisionTransformerConfig(width=16, context=6),
-    evaluation=TargetsConfig(episodes=4, targets=(0.0,)),
-)
+CONFIGS = RUNS | {"decision-transformer": replace(RUNS["decision-transformer"], world=CueConfig())}
 
 
 @pytest.mark.parametrize("key", TRAINERS)

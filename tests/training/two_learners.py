@@ -17,19 +17,20 @@ from recollect.agents.encoder_config import EncoderConfig
 from recollect.cli import main
 from recollect.cores import CORES
 from recollect.learners import Learners
-from recollect.tasks import Recall, TMazeConfig
+from recollect.tasks import TMazeConfig
 from recollect.tasks.worlds.contract import TensorWorld
 from recollect.training import ImpalaConfig, OptimizerConfig, SupervisedConfig
 from recollect.training.imitation.trainers import RecordedTrainer
 from recollect.training.impala.config import LossConfig, ReuseConfig
 from recollect.training.impala.trainer import ImpalaTrainer
 from recollect.training.streams.supervised import SupervisedTrainer
+from small_runs import recall
 
 HCAM = CORES["hcam"](dim=16, num_layers=1, num_heads=2, memory_len=8, chunk_len=4, num_chunks=4, top_k=2)
 GRU = CORES["gru"](dim=16, num_layers=1)
 IMPALA = ImpalaConfig(world=TMazeConfig(length=5, slack=4), core=HCAM, batch_size=6, unroll=12)
 RECALL = SupervisedConfig(
-    task=Recall(num_keys=3, num_values=2, num_cues=1, num_queries=1, min_blank=0, max_blank=2, length=12),
+    task=recall(12),
     core=GRU,
     batch_size=6,
     unroll=5,

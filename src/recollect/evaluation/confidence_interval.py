@@ -14,6 +14,7 @@ use another generator, so that two tables of the same files would differ.
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -29,18 +30,17 @@ class Interval(NamedTuple):
     high: float
 
 
-def quantiles(values: np.ndarray, level: float = LEVEL) -> np.ndarray:
+def quantiles(values: np.ndarray) -> np.ndarray:
     """Return both ends of the percentile interval over the last axis, ``[2, ...]``."""
-    return np.quantile(values, [(1 - level) / 2, (1 + level) / 2], axis=-1)
+    return np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=-1)
 
 
-def confidence_interval(right: np.ndarray, asked: np.ndarray, level: float = LEVEL) -> Interval:
+def confidence_interval(right: np.ndarray, asked: np.ndarray) -> Interval:
     """Compute the interval of ``sum(right) / sum(asked)`` when rows are resampled with replacement.
 
     Args:
         right: sum of what is averaged in each row: right answers, scores of episodes, ...
         asked: number of summands in each row.
-        level: probability mass of the interval.
 
     Returns:
         NaN at both ends where fewer than two rows count, as their spread is unknown.
@@ -49,26 +49,22 @@ def confidence_interval(right: np.ndarray, asked: np.ndarray, level: float = LEV
         return Interval(math.nan, math.nan)
     counts = _draw_counts(np.random.default_rng(0), len(right), RESAMPLES)
     total = counts @ asked
-    return _interval((counts @ right)[total > 0] / total[total > 0], level)
+    return _interval((counts @ right)[total > 0] / total[total > 0])
 
 
-def seeds_interval(right: Sequence[np.ndarray], asked: Sequence[np.ndarray], level: float = LEVEL) -> Interval:
+def seeds_interval(right: Sequence[np.ndarray], asked: Sequence[np.ndarray]) -> Interval:
     """Compute the interval of the interquartile mean over seeds: resample seeds, then the rows of each drawn seed.
 
     Args:
         right: sum of what is averaged in each row, one array per seed.
         asked: number of summands in each row.
-        level: probability mass of the interval.
     """
-    generator, seeds = np.random.default_rng(0), len(right)
-    per_seed = []
-    for mine, of in zip(right, asked, strict=True):
-        counts = _draw_counts(generator, len(mine), (RESAMPLES, seeds))
-        per_seed.append((counts @ mine) / np.maximum(counts @ of, 1))  # resamples x places
+    counts, drawn = _draw_seeds(tuple(map(len, right)))
+    parts = zip(counts, right, asked, strict=True)
+    per_seed = [(often @ mine) / np.maximum(often @ of, 1) for often, mine, of in parts]  # resamples x places
     scores = np.stack(per_seed)  # seed, resample, place
-    drawn = generator.integers(0, seeds, (RESAMPLES, seeds))
     resample, place = np.indices(drawn.shape)
-    return _interval(interquartile_mean(scores[drawn, resample, place]), level)
+    return _interval(interquartile_mean(scores[drawn, resample, place]))
 
 
 def interquartile_mean(scores: np.ndarray) -> np.ndarray:
@@ -128,6 +124,21 @@ def _draw_counts(generator: np.random.Generator, units: int, shape: int | tuple[
     return generator.multinomial(units, np.full(units, 1 / units), shape)
 
 
+@lru_cache(maxsize=2)
+def _draw_seeds(rows: tuple[int, ...]) -> tuple[list[np.ndarray], np.ndarray]:
+    """Draw seeds, and the rows of each: kept, because they are the same for all tests with as many rows.
+
+    Args:
+        rows: number of rows of each seed.
+
+    Returns:
+        How often each row of a seed occurs, ``[resamples, seeds, rows]`` per seed, and seeds ``[resamples, seeds]``.
+    """
+    generator, shape = np.random.default_rng(0), (RESAMPLES, len(rows))
+    counts = [_draw_counts(generator, units, shape).astype(np.min_scalar_type(units)) for units in rows]
+    return counts, generator.integers(0, len(rows), shape)
+
+
 def _draw(scores: np.ndarray, generator: np.random.Generator, resamples: int) -> np.ndarray:
     return scores[generator.integers(0, len(scores), (resamples, len(scores)))]
 
@@ -138,6 +149,6 @@ def _wins(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
     return ((x > y) + 0.5 * (x == y)).mean((-2, -1))
 
 
-def _interval(values: np.ndarray, level: float = LEVEL) -> Interval:
-    low, high = quantiles(values, level)
+def _interval(values: np.ndarray) -> Interval:
+    low, high = quantiles(values)
     return Interval(float(low), float(high))
