@@ -328,18 +328,3 @@ def test_every_reading_gives_other_numbers():
         found.append(core(inputs, core.initial_state(1), is_first)[0])
     assert not any(torch.allclose(found[0], other) for other in found[1:])
     assert not any(torch.allclose(other, found[-1]) for other in found[:-1])
-
-
-def test_rows_are_read_in_groups_without_another_number(monkeypatch):
-    core = HierarchicalChunkMemoryConfig(
-        dim=8, num_layers=2, num_heads=2, memory_len=3, chunk_len=2, num_chunks=3, top_k=3, carry_across_episodes=True
-    ).build(4)
-    inputs, begins = torch.randn(20, 5, 4), torch.rand(20, 5) < 0.1
-    answers = []
-    for size in (1 << 24, 1):
-        monkeypatch.setattr("recollect.cores.hcam.chunk_cache.COPY", size)
-        stream = core.eval().stream(7)
-        answers.append(
-            torch.stack([stream.step_rows(x, [6, 0, 3, 1, 4], f) for x, f in zip(inputs, begins, strict=True)])
-        )
-    assert torch.equal(*answers)

@@ -46,6 +46,11 @@ class Interface:
         self.carried = tuple(port for port in self._form.inputs if port.source is not None)
         """Inputs that are an output of the step before; the server keeps them for who does not send them."""
         self._bounds = _bounds(model, self._form)
+        kept = {port.name for port in self.carried}
+        self._needed = {
+            is_first: tuple(name for name in self.inputs if name not in (kept | set(AT_FIRST) if is_first else kept))
+            for is_first in (False, True)
+        }
 
     def parse(self, given: Any) -> Row:
         """Return the checked inputs of one stream from JSON data or arrays; nothing is cast or cut in silence.
@@ -94,8 +99,10 @@ class Interface:
 
     def missing(self, row: Row, *, is_first: bool) -> str | None:
         """Return the name of an input that is missing; those of the step before are not needed."""
-        free = {port.name for port in self.carried} | (set(AT_FIRST) if is_first else set())
-        return next((name for name in self.inputs if name not in row and name not in free), None)
+        for name in self._needed[is_first]:
+            if name not in row:
+                return name
+        return None
 
     def step(
         self, stream: Any, given: Mapping[str, Tensor], rows: Sequence[int], is_first: Tensor

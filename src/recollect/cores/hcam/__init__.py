@@ -2,8 +2,9 @@
 
 Read ``core.py`` (equations, state, core) and ``reference.py`` (the same as a plain loop), then ``attention.py``, which
 reads the chunks quickly. ``config.py`` has the settings. ``stream.py`` is the core step by step in deployment, with the
-chunks in ``chunk_cache.py``; ``lifelong.py`` is the same for millions of steps, with ``lifelong_cache.py`` and
-``chunk_store.py``; ``external_memory.py`` reads chunks that the caller gives.
+chunks in ``chunk_cache.py``, kept as keys and values (``projected_chunks.py``) or raw (``raw_chunks.py``).
+``lifelong.py`` is the same for millions of steps, with ``lifelong_cache.py`` and ``chunk_store.py``;
+``external_memory.py`` reads chunks that the caller gives.
 """
 
 from typing import TYPE_CHECKING

@@ -329,7 +329,8 @@ class HierarchicalChunkMemory(MemoryCore[HierarchicalChunkMemoryState]):
             36 d^2                          three gates, where they are gru
 
         and ``2 input_dim d`` for the input projection, if there is one. With ``relevance_heads`` a layer needs 2 d^2
-        more, because queries are not folded into keys, and reads all chunks.
+        more, because queries are not folded into keys, and reads all chunks. A stream of many rows that reads raw steps
+        (``raw_chunks.py``) computes more, and reads less.
         """
         c, d = self.config, self.config.dim
         hidden = feedforward_width(d, c.hidden_dim)

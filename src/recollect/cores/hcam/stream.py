@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from recollect.cores.hcam.chunk_cache import ChunkCache, RingChunkCache, StoredChunks, count_stored_chunks
 from recollect.cores.hcam.core import HierarchicalChunkMemory, HierarchicalChunkMemoryState, LayerMemory
+from recollect.cores.hcam.projected_chunks import ProjectedChunks
+from recollect.cores.hcam.raw_chunks import RawChunks, prefers_raw
 from recollect.cores.stream import RowStream
 from recollect.layers.ring_attention import RingAttention, Visibility
 from recollect.layers.rings import MirrorRing, Rows
@@ -215,8 +217,10 @@ class HierarchicalChunkStream(ChunkStream):
     """The stream with the ``num_chunks`` of its config."""
 
     def __init__(self, core: HierarchicalChunkMemory, batch_size: int) -> None:
-        dtype = working_dtype(next(core.layers[0].parameters()))
-        self._caches = [RingChunkCache(layer, batch_size, dtype) for layer in core.layers]
+        weight = next(core.layers[0].parameters())
+        dtype = working_dtype(weight)
+        kind = RawChunks if dtype == weight.dtype and prefers_raw(core.config, batch_size) else ProjectedChunks
+        self._caches: list[RingChunkCache] = [kind(layer, batch_size, dtype) for layer in core.layers]
         super().__init__(core, self._caches)
 
     def read_rows(self, rows: Rows | None) -> HierarchicalChunkMemoryState:
@@ -229,7 +233,7 @@ class HierarchicalChunkStream(ChunkStream):
         layers = tuple(
             LayerMemory(
                 window,
-                torch.where(exists[..., None], cache.contents[index, order].to(self._dtype), 0.0),
+                torch.where(exists[..., None], cache.steps_of(index, order).to(self._dtype), 0.0),
                 torch.where(exists, cache.means[index, order], 0.0),
             )
             for cache, window in zip(self._caches, self._windows(rows), strict=True)
@@ -241,35 +245,39 @@ class HierarchicalChunkStream(ChunkStream):
         c, device = self.core.config, self._never.device
         if rows is None:
             self._lengths: list[list[int]] = [[]] * self.batch_size
-            self._chunks_of = [0] * self.batch_size
-            self._next = [0] * self.batch_size  # place of each row's next chunk; chunks are in order of age now
+            self._chunks_of = [0] * self.batch_size  # places from 0 that were written, at most all n
+            self._next = [0] * self.batch_size  # place of each row's next chunk
         numbers = range(self.batch_size) if rows is None else rows.numbers
+        empty = []  # places of each row before its oldest chunk; its chunks move to the places from 0, by age
         for row, lengths in zip(numbers, state.lengths.tolist(), strict=True):
-            self._lengths[row], self._next[row], self._chunks_of[row] = lengths, 0, sum(map(bool, lengths))
+            empty.append(next((i for i, length in enumerate(lengths) if length), c.num_chunks))
+            self._lengths[row] = lengths[empty[-1] :] + lengths[: empty[-1]]
+            self._chunks_of[row] = c.num_chunks - empty[-1]
+            self._next[row] = self._chunks_of[row] % c.num_chunks
         self._load_windows([memory.window for memory in state.layers], state.steps.tolist(), rows)
         index = torch.tensor(numbers, device=device).repeat_interleave(c.num_chunks)
-        places = torch.arange(c.num_chunks, device=device).repeat(len(numbers))
+        ages = torch.arange(c.num_chunks, device=device)
+        places = (ages - torch.tensor(empty, device=device)[:, None]) % c.num_chunks
         with without_autocast(self._raw.data):
             for cache, memory in zip(self._caches, state.layers, strict=True):
                 chunks, means = memory.contents.flatten(0, 1), memory.keys.flatten(0, 1)
-                cache.write(index, places, chunks, means, state.lengths.flatten())
+                cache.write(index, places.flatten(), chunks, means, state.lengths.flatten())
         self._note_chunks()
 
     def buffers(self) -> list[Tensor]:
         """Return raw steps, local keys and values, chunks in all their forms, and the counts."""
         kept = self._window_buffers()
         for cache in self._caches:
-            kept += [cache.contents, cache.means, cache.keys, cache.bias, cache.keys_values]
-            kept += [] if cache.missing is None else [cache.missing]
+            kept += cache.buffers()
         return kept
 
     def _write_chunk(self, rows: list[int], lengths: list[int], chunks: Tensor, means: Tensor) -> None:
-        device = self._never.device
+        device, n = self._never.device, self.core.config.num_chunks
         places = [self._next[row] for row in rows]
         for row, place, length in zip(rows, places, lengths, strict=True):
-            self._chunks_of[row] += not self._lengths[row][place]
             self._lengths[row][place] = length
-            self._next[row] = (place + 1) % self.core.config.num_chunks
+            self._next[row] = (place + 1) % n
+            self._chunks_of[row] = min(self._chunks_of[row] + 1, n)
         index, where = torch.tensor(rows, device=device), torch.tensor(places, device=device)
         size = torch.tensor(lengths, device=device)
         for i, cache in enumerate(self._caches):
