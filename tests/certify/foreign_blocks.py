@@ -13,6 +13,8 @@ class SparseReservoir(nn.Module):
     """An echo-state network with a sparse matrix of fixed weights (Jaeger 2001)."""
 
     exemptions = dict.fromkeys(("compile", "export"), "torch traces no sparse tensors")
+    recur: Tensor
+    drive: Tensor
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,6 +106,9 @@ class HardSlots(Foreign):
 
 class Hyena(nn.Module):
     """A gated convolution over the last steps, whose long filter is a function of the distance (Poli et al. 2023)."""
+
+    place: Tensor
+    features: Tensor
 
     def __init__(self, span: int = 10) -> None:
         super().__init__()

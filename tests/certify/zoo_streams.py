@@ -63,7 +63,7 @@ class HasOwnStream(Recurrent):
 
     kind: type[OwnStream] = OwnStream
 
-    def stream(self, batch_size: int) -> Any:
+    def stream(self, batch_size: int) -> Any:  # type: ignore[override]
         return self.kind(self, batch_size)
 
 

@@ -171,7 +171,7 @@ def _training_under_autocast(subject: Subject) -> None:
         call = used.inputs(61, steps=3), used.fresh_state(), used.no_resets(steps=3)
         outputs = [twin(*call)[0] for twin in (used, new)]
     what = "weights changed in place against a new module with these weights, under autocast to bfloat16"
-    Comparison(TOLERANCES[torch.float32]).outputs(*outputs, what, cause=CAST)
+    Comparison(TOLERANCES[torch.float32]).outputs(outputs[0], outputs[1], what, cause=CAST)
 
 
 CAST = (
