@@ -147,7 +147,7 @@ def _fork_pytest(source: Path, arguments: Sequence[str]) -> tuple[int | None, st
     with tempfile.TemporaryFile("w+") as output:
         child = os.fork()
         if not child:
-            os.setsid()
+            os.setpgrp()
             for stream in (1, 2):
                 os.dup2(output.fileno(), stream)
             sys.stdout = sys.stderr = output
