@@ -189,15 +189,15 @@ def passes_without(test: str) -> bool:
 
 
 def _batches(mutant: Mutant, lines: LineTests) -> Iterator[Sequence[str]]:
-    """Yield tests for a bug: a few, then more, then whole files; or files that name its module.
+    """Yield tests for a bug: a few, then more, then their files and those that name its module.
 
-    A fixture that several tests share runs in the first of them only: the others look at what it has made.
+    What several tests share, as a fixture or in a cache, runs in the first of them only: others look at what it made.
     """
     tests = lines.of(mutant.file, mutant.line)
     first, last = BATCHES
     yield from (batch for batch in (tests[:first], tests[first:last]) if batch)
     files = tuple(dict.fromkeys(test.split("::")[0] for test in tests))[:FILES]
-    yield files or tests_of(mutant.file)
+    yield tuple(dict.fromkeys((*files, *tests_of(mutant.file))))
 
 
 def try_out(mutant: Mutant, lines: LineTests, copy: Path) -> str:

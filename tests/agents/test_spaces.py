@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from recollect.agents.spaces import sides, space_from_json, space_to_json
+from recollect.agents.spaces import is_image, sides, space_from_json, space_to_json
 
 SPACES = [
     spaces.Discrete(3, start=-1),
@@ -43,3 +43,13 @@ def test_channels_are_the_shorter_end_and_the_last_one_where_both_are_equal():
         ((36, 40, 36), (36, 40, 36)),
     ):
         assert sides(shape) == expected
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_images_have_more_than_sixteen_rows_or_columns(dtype):
+    def box(*shape):
+        return spaces.Box(0, 200, shape, dtype)
+
+    assert is_image(box(17, 16, 3)) and is_image(box(3, 16, 17))
+    assert not is_image(box(16, 16, 3)) and not is_image(box(3, 16, 16))
+    assert is_image(box(17, 16)) == (dtype == np.uint8), "floats without channels are a table"
