@@ -59,6 +59,16 @@ def test_two_threads_do_not_restore_what_the_other_one_changed(tmp_path):
     assert os.getcwd() == before
 
 
+def test_a_block_that_a_signal_ended_early_is_forgotten(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    kept_process_settings().__enter__()  # a signal came before the first line of its body
+    (tmp_path / "next").mkdir()
+    monkeypatch.chdir(tmp_path / "next")
+    with kept_process_settings():
+        pass
+    assert os.getcwd() == str(tmp_path / "next")
+
+
 def test_a_working_directory_that_was_deleted_is_no_error(tmp_path, monkeypatch):
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")

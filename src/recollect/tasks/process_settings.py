@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import threading
-from typing import Any
+from typing import Any, ClassVar
 
 from recollect.lazy import torch
 
@@ -21,24 +21,28 @@ class kept_process_settings:  # noqa: N801  (a function of contextlib costs more
     """
 
     lock = threading.Lock()
-    inside = 0  # blocks that are running, in all threads
-    directory = ""  # where the first of them began: another thread's world may be elsewhere for a moment
+    directories: ClassVar[dict[int, str]] = {}
+    """Where the threads that are inside a block were before it: their worlds may be elsewhere for a moment.
+
+    A signal may end a block before its last line. What it has left here is of this thread, and its next block replaces
+    it.
+    """
 
     def __enter__(self) -> None:
-        cls = kept_process_settings
+        cls, thread = kept_process_settings, threading.get_ident()
         with cls.lock:
-            if not cls.inside:
-                cls.directory = _working_directory()
-            cls.inside += 1
+            cls.directories.pop(thread, None)
+            self.directory = next(iter(cls.directories.values()), "") or _working_directory()
+            cls.directories[thread] = self.directory
         self.settings = _torch_settings()
         self.handlers = [signal.getsignal(number) for number in SIGNALS]
 
     def __exit__(self, *error: object) -> None:
         cls = kept_process_settings
         with cls.lock:
-            cls.inside -= 1
-        if cls.directory and _working_directory() != cls.directory:
-            os.chdir(cls.directory)
+            cls.directories.pop(threading.get_ident(), None)
+        if self.directory and _working_directory() != self.directory:
+            os.chdir(self.directory)
         if "torch" in sys.modules:  # help, which makes environments too, does not wait for torch
             self._restore_torch()
         if threading.current_thread() is threading.main_thread():
