@@ -89,18 +89,19 @@ class LineTests:
     def __init__(self, coverage: Path) -> None:
         from coverage import CoverageData
 
-        self.data = CoverageData(str(coverage))
-        self.data.read()
-        self.files = {_inside(file): file for file in self.data.measured_files()}
-        self.sizes = Counter(test for file in self.files for tests in self._lines(file).values() for test in tests)
-
-    def _lines(self, file: str) -> dict[int, set[str]]:
-        found = self.data.contexts_by_lineno(self.files[file])
-        return {line: {name.rsplit("|", 1)[0] for name in names if name} for line, names in found.items()}
+        data = CoverageData(str(coverage))
+        data.read()
+        self.lines: dict[str, dict[int, set[str]]] = {}
+        self.sizes: Counter[str] = Counter()
+        for file in data.measured_files():
+            found = data.contexts_by_lineno(file)
+            tests = {line: {name.rsplit("|", 1)[0] for name in names if name} for line, names in found.items()}
+            self.lines[file[file.index("src/recollect/") :]] = tests  # wherever the tests were run
+            self.sizes.update(test for of_line in tests.values() for test in of_line)
 
     def of(self, file: str, line: int) -> list[str]:
-        """Return tests of a line, those that run the fewest lines first, in turn over test files."""
-        tests = self._lines(file).get(line, set()) if file in self.files else set()
+        """Return tests of a line, those that run the fewest lines first, in turn over test functions."""
+        tests = self.lines.get(file, {}).get(line, set())
         by_size = sorted(tests, key=lambda test: (self.sizes[test], test))
         seen: Counter[str] = Counter()
         turns = []
@@ -109,11 +110,6 @@ class LineTests:
             turns.append(seen[function])
             seen[function] += 1
         return [test for _, test in sorted(zip(turns, by_size, strict=True), key=lambda pair: pair[0])]
-
-
-def _inside(file: str) -> str:
-    """Return a path relative to the root, wherever the tests were run."""
-    return file[file.index("src/recollect/") :]
 
 
 @cache

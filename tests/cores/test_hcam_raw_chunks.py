@@ -107,8 +107,7 @@ def test_rows_are_read_in_groups_without_another_number(is_raw, force, monkeypat
     inputs, begins = torch.randn(20, 5, 4), torch.rand(20, 5) < 0.1
     answers = []
     for size in (1 << 24, 1):
-        for module in ("projected_chunks", "raw_chunks"):
-            monkeypatch.setattr(f"recollect.cores.hcam.{module}.COPY", size)
+        monkeypatch.setattr("recollect.cores.hcam.chunk_cache.COPY", size)
         stream = core.eval().stream(7)
         answers.append(
             torch.stack([stream.step_rows(x, [6, 0, 3, 1, 4], f) for x, f in zip(inputs, begins, strict=True)])

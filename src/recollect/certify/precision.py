@@ -30,6 +30,11 @@ AMPLIFICATION = 32
 """Accepted float32 error relative to the effect of the last digit of weights, inputs and memory, because every
 intermediate sum rounds again."""
 
+CAST = (
+    "weights were cast once and kept, or a hand-written backward pass meets two dtypes: cast anew in each call, and "
+    "decorate with torch.amp.custom_fwd and custom_bwd"
+)
+
 
 def rounding(subject: Subject) -> float:
     """Return the relative difference that float32 rounding explains: 1e-5, or more if a core amplifies the last digit.
@@ -174,12 +179,6 @@ def _training_under_autocast(subject: Subject) -> None:
     Comparison(TOLERANCES[torch.float32]).outputs(outputs[0], outputs[1], what, cause=CAST)
 
 
-CAST = (
-    "weights were cast once and kept, or a hand-written backward pass meets two dtypes: cast anew in each call, and "
-    "decorate with torch.amp.custom_fwd and custom_bwd"
-)
-
-
 @torch.no_grad()
 def float16(subject: Subject) -> tuple[str, dict[str, Any]]:
     """Check that in float16, calls, single steps and stream are finite, keep the state's dtypes and agree."""
@@ -207,15 +206,16 @@ def _which_steps(subject: Subject) -> str:
 
 def _in_calls(core: Any, inputs: Tensor, is_first: Tensor, size: int = 16) -> Tensor:
     """Return the outputs of calls of ``size`` steps, and before them of one step."""
-    sizes = [1, *[size] * ((inputs.shape[1] - 1) // size), (inputs.shape[1] - 1) % size]
+    whole, rest = divmod(inputs.shape[1] - 1, size)
+    sizes = [1, *[size] * whole, *[rest] * (rest > 0)]
     state = clone(core.initial_state(len(inputs)))
     kept = [(name, leaf.dtype) for name, leaf in named_leaves(state)]
     parts = []
-    sizes = [steps for steps in sizes if steps]
     for x, first in zip(inputs.split(sizes, 1), is_first.split(sizes, 1), strict=True):
         out, state = core(x.clone(), state, first)
         parts.append(out.float())
-        changed = [name for name, dtype in kept if dict(named_leaves(state))[name].dtype != dtype]
+        leaves_now = dict(named_leaves(state))
+        changed = [name for name, dtype in kept if leaves_now[name].dtype != dtype]
         if changed:
             where = "under autocast" if torch.is_autocast_enabled("cpu") else f"in {inputs.dtype}"
             raise Violation(

@@ -22,7 +22,7 @@ def require_scale(scale: str, *known: Scale) -> None:
     require(scale in known, "scale", scale, f"choose {' or '.join(known)}")
 
 
-def memoryless(task: StreamTask, fit: FitConfig, **settings: Any) -> SupervisedConfig:
+def make_memoryless_config(task: StreamTask, fit: FitConfig, **settings: Any) -> SupervisedConfig:
     """Return the ablation of an encoder of whole rows: a network that reads the last step of a row alone."""
     core, agent = MemorylessConfig(dim=64, num_layers=2), SequenceModelConfig(embedding_dim=64)
     return SupervisedConfig(task=task, core=core, agent=agent, fit=fit, batch_size=32, **settings)

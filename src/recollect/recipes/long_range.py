@@ -24,7 +24,7 @@ from recollect.cores.long_short import LongShortTransformerConfig
 from recollect.cores.tlb import TemporalLatentBottleneckConfig
 from recollect.encoders import ENCODERS, EncoderConfig
 from recollect.encoders.config import PastChunksConfig, TwoWayLongShortConfig, TwoWayTLBConfig
-from recollect.recipes.base import Recipe, Run, Scale, Test, memoryless, require_scale
+from recollect.recipes.base import Recipe, Run, Scale, Test, make_memoryless_config, require_scale
 from recollect.tasks.long_range.listops import ListOps
 from recollect.tasks.streams.contract import StreamTask
 from recollect.training import ClassificationConfig, FitConfig, OptimizerConfig, PretrainingConfig
@@ -199,7 +199,7 @@ def _rows(scale: Scale) -> list[Run]:
         table9 = {"two-way-tlb": "0.371", "linear-transformer": "0.161", "performer": "0.180", "linformer": "0.357"}
         rows += [run(f"{key}-arena", f"{key}, arena's settings", arena(key), key, x) for key, x in table9.items()]
     fit = replace(base.fit, steps=300, evaluate_every=150, checkpoint_every=300)
-    last_token = memoryless(task, fit, optimizer=OptimizerConfig(learning_rate=1e-3), evaluation_rows=2000)
+    last_token = make_memoryless_config(task, fit, optimizer=OptimizerConfig(learning_rate=1e-3), evaluation_rows=2000)
     return [*rows, run("memoryless", "memoryless", last_token, "memoryless", "-")]
 
 

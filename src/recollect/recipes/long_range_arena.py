@@ -12,7 +12,7 @@ from typing import Any
 from recollect.agents.config import SequenceClassifierConfig
 from recollect.config import lookup
 from recollect.cores.tlb import TemporalLatentBottleneckVariant
-from recollect.recipes.base import Recipe, Run, Scale, Test, memoryless, require_scale
+from recollect.recipes.base import Recipe, Run, Scale, Test, make_memoryless_config, require_scale
 from recollect.recipes.long_range import encoder
 from recollect.tasks.long_range.aan import AAN
 from recollect.tasks.long_range.bytes import STAND_IN
@@ -255,7 +255,7 @@ def _rows(study: Study, scale: Scale) -> list[Run]:
         tests = {"": Test(where=halves.scored_on(final=True), samples=samples, paper=said, best=True)}
         label, row = f"half-words{last}", f"two-way-tlb, every word in two chunks of {chunk_len}"
         rows.append(Run(label=label, row=row, core="two-way-tlb", config=config, tests=tests))
-    return [*rows, run("memoryless", memoryless(task, FitConfig(steps=200, evaluate_every=100)))]
+    return [*rows, run("memoryless", make_memoryless_config(task, FitConfig(steps=200, evaluate_every=100)))]
 
 
 def _recipe(study: Study) -> Recipe:

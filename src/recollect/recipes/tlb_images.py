@@ -17,7 +17,7 @@ from recollect.agents.config import SequenceClassifierConfig
 from recollect.config import lookup
 from recollect.cores.tlb import TemporalLatentBottleneckConfig
 from recollect.encoders.config import EncoderConfig, SwinV2Config, ViTConfig, ViTTLBConfig
-from recollect.recipes.base import Recipe, Run, Scale, Test, memoryless, require_scale
+from recollect.recipes.base import Recipe, Run, Scale, Test, make_memoryless_config, require_scale
 from recollect.tasks.images.cifar import CIFAR
 from recollect.tasks.images.contract import ImageTask
 from recollect.tasks.images.shapes import Shapes
@@ -185,7 +185,7 @@ def _rows(scale: Scale) -> list[Run]:
                     tests=_tests(task, model),
                 )
             )
-    config = memoryless(shapes, FitConfig(steps=50, evaluate_every=50))
+    config = make_memoryless_config(shapes, FitConfig(steps=50, evaluate_every=50))
     label = f"memoryless-{scale}" if paper else "memoryless"
     row = "memoryless (the last patch alone)" + (", shapes" if paper else "")
     tests = {f"{shapes.size} px": Test(where=shapes, samples=1024)}

@@ -18,7 +18,7 @@ from recollect.agents.config import SiTConfig
 from recollect.config import lookup
 from recollect.cores.tlb import TemporalLatentBottleneckConfig
 from recollect.encoders.config import EncoderConfig, TransformerConfig, ViTTLBConfig
-from recollect.recipes.base import Recipe, Run, Scale, Test, memoryless, require_scale
+from recollect.recipes.base import Recipe, Run, Scale, Test, make_memoryless_config, require_scale
 from recollect.tasks.images.cifar import CIFAR
 from recollect.tasks.images.contract import ImageTask
 from recollect.tasks.images.shapes import Shapes
@@ -112,7 +112,7 @@ def _rows(scale: Scale) -> list[Run]:
                     untrained=True,
                 )
             )
-    config = memoryless(LITE, FitConfig(steps=50, evaluate_every=50))
+    config = make_memoryless_config(LITE, FitConfig(steps=50, evaluate_every=50))
     row = "memoryless (with labels, the last patch of shapes alone)"
     label = f"memoryless-{scale}" if paper else "memoryless"
     return [*rows, Run(label=label, row=row, core="memoryless", config=config, tests={"": Test(where=LITE)})]

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
@@ -73,7 +73,7 @@ class Interrupts:
         self._process = os.getpid()
         self._parent = int(os.environ.get(PARENT, 0)) if os.name == "posix" else 0
         self._previous: dict[signal.Signals, Any] = {}
-        self._restore_gradients: Callable[[], None] = _no_torch
+        self._gradients: bool | None = None
 
     @property
     def received(self) -> str | None:
@@ -92,11 +92,11 @@ class Interrupts:
             chosen = [number for number in self.SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
             self._previous = {number: signal.signal(number, self._receive) for number in chosen}
             Interrupts.active = self
-        self._restore_gradients = _gradient_mode()
+        self._gradients = _gradient_mode()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._restore_gradients()
+        _set_gradient_mode(self._gradients)
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         if self._previous:
@@ -144,7 +144,7 @@ def time_limited(seconds: float, patience: float) -> Iterator[Block]:
     if not main:
         yield block
         return
-    outer, restore_gradients = Interrupts.block, _gradient_mode()
+    outer, gradients = Interrupts.block, _gradient_mode()
     block.restart_clock()
     if outer is not None:
         block.patience, block.stop = min(patience, outer.patience), outer.stop
@@ -158,7 +158,7 @@ def time_limited(seconds: float, patience: float) -> Iterator[Block]:
             outer.stop = min(outer.stop, block.stop)
             if not outer.is_stopped:
                 _arm(outer)
-            restore_gradients()
+            _set_gradient_mode(gradients)
         return
     timed = hasattr(signal, "setitimer") and signal.getsignal(signal.SIGALRM) in (signal.SIG_DFL, signal.SIG_IGN)
     previous = signal.signal(signal.SIGALRM, _ring) if timed else None
@@ -172,27 +172,22 @@ def time_limited(seconds: float, patience: float) -> Iterator[Block]:
         if timed:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, previous)
-        restore_gradients()
+        _set_gradient_mode(gradients)
 
 
-def _gradient_mode() -> Callable[[], None]:
-    """Return a function that restores torch's present gradient mode.
+def _gradient_mode() -> bool | None:
+    """Return whether torch records gradients in this thread; None if it is not imported.
 
-    ``torch.no_grad`` is written in Python: a signal between the lines that set and restore the mode would leave it off.
+    ``torch.no_grad`` is written in Python: a signal between the lines that set and restore the mode leaves it off.
     """
-    torch = sys.modules.get("torch")  # a process that has not imported it has no mode
-    if torch is None:
-        return _no_torch
-    enabled = torch.is_grad_enabled()
-
-    def restore() -> None:
-        torch.set_grad_enabled(enabled)
-
-    return restore
+    torch = sys.modules.get("torch")
+    return None if torch is None else torch.is_grad_enabled()
 
 
-def _no_torch() -> None:
-    """Restore nothing."""
+def _set_gradient_mode(enabled: bool | None) -> None:
+    """Set what :func:`_gradient_mode` has returned."""
+    if enabled is not None:
+        sys.modules["torch"].set_grad_enabled(enabled)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ are kept and read is in ``projected_chunks.py``, as keys and values, and in ``ra
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -25,6 +25,9 @@ from recollect.ops.packed_linear import PackedLinear, without_autocast
 COPY = 2**24
 """Bytes of chunks that are copied at once when some rows are read: the allocator returns copies of 32 MB to the system
 each time, and each new page costs a fault; 256 rows of 270 KB took three times as long in one piece."""
+
+
+Attend = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 class StoredChunks(NamedTuple):
@@ -178,6 +181,29 @@ class RingChunkCache(ChunkCache):
         Returns:
             What the heads read, for :attr:`out`; and the weights ``[r, h, n, c]``, of which the Taps see all.
         """
+
+    def read_in_groups(
+        self, rows: Rows, row_bytes: int, queries: Tensor, relevance: Tensor, attend: Attend
+    ) -> tuple[Tensor, Tensor]:
+        """Attend to copies of the chunks of some rows, of as many rows at a time as :data:`COPY` bytes hold.
+
+        Args:
+            rows: of the queries.
+            row_bytes: that are copied for one row.
+            queries: ``[r, ...]``.
+            relevance: ``[r, ...]``.
+            attend: reads the chunks of rows, long ``[g]``, by their queries and relevances.
+
+        Returns:
+            Reads and weights of all rows.
+        """
+        together = max(1, COPY // max(1, row_bytes))
+        groups = zip(*(of.split(together) for of in (rows.index, queries, relevance)), strict=True)
+        parts = [attend(*group) for group in groups]
+        if len(parts) == 1:
+            return parts[0]
+        reads, weights = zip(*parts, strict=True)
+        return torch.cat(reads), torch.cat(weights)
 
     @abstractmethod
     def steps_of(self, rows: Tensor, places: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from recollect.cores.hcam.attention import scatter_topk
-from recollect.cores.hcam.chunk_cache import COPY, RingChunkCache, scatter_topk_chunks
+from recollect.cores.hcam.chunk_cache import RingChunkCache, scatter_topk_chunks
 from recollect.cores.hcam.core import HierarchicalChunkLayer
 from recollect.layers.rings import Rows
 from recollect.ops.packed_linear import without_autocast
@@ -85,16 +85,12 @@ class ProjectedChunks(RingChunkCache):
     def _read_all(self, queries: Tensor, relevance: Tensor, rows: Rows | None) -> tuple[Tensor, Tensor]:
         if rows is None:
             return self._attend(queries, relevance, self.keys_values, self.missing)
-        together = max(1, COPY // max(1, self.keys_values[:, 0].nbytes))
-        parts = []
-        of_rows = (rows.index.split(together), queries.split(together), relevance.split(together))
-        for index, query, share in zip(*of_rows, strict=True):
+
+        def attend(index: Tensor, query: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
             missing = None if self.missing is None else self.missing[index]
-            parts.append(self._attend(query, share, self.keys_values.index_select(1, index), missing))
-        if len(parts) == 1:
-            return parts[0]
-        reads, weights = zip(*parts, strict=True)
-        return torch.cat(reads), torch.cat(weights)
+            return self._attend(query, share, self.keys_values.index_select(1, index), missing)
+
+        return self.read_in_groups(rows, self.keys_values[:, 0].nbytes, queries, relevance, attend)
 
     def _attend(
         self, queries: Tensor, relevance: Tensor, entries: Tensor, missing: Tensor | None

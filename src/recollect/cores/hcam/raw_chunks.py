@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from recollect.cores.hcam.attention import scatter_topk
-from recollect.cores.hcam.chunk_cache import COPY, RingChunkCache, fold_query
+from recollect.cores.hcam.chunk_cache import RingChunkCache, fold_query
 from recollect.cores.hcam.config import HierarchicalChunkMemoryConfig
 from recollect.cores.hcam.core import HierarchicalChunkLayer
 from recollect.layers.rings import Rows
@@ -88,16 +88,14 @@ class RawChunks(RingChunkCache):
         queries = self.query(inputs).unflatten(-1, (c.num_heads, -1))
         if rows is None:
             return self._attend(queries, relevance, self.contents, self.missing)
-        contents, missing = self.contents[:, :, :most], None  # chunks are written from place 0
-        relevance = relevance[..., :most]
-        together = max(1, COPY // (most * self.contents[0, :, 0].nbytes))
-        parts = []
-        of_rows = (rows.index.split(together), queries.split(together), relevance.split(together))
-        for places, query, share in zip(*of_rows, strict=True):
-            if self.missing is not None:
-                missing = self.missing[..., :most].index_select(0, places)
-            parts.append(self._attend(query, share, contents.index_select(0, places), missing))
-        read, weights = parts[0] if len(parts) == 1 else map(torch.cat, zip(*parts, strict=True))
+        contents = self.contents[:, :, :most]  # chunks are written from place 0
+
+        def attend(places: Tensor, query: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+            missing = None if self.missing is None else self.missing[..., :most].index_select(0, places)
+            return self._attend(query, share, contents.index_select(0, places), missing)
+
+        row_bytes = most * self.contents[0, :, 0].nbytes
+        read, weights = self.read_in_groups(rows, row_bytes, queries, relevance[..., :most], attend)
         return read, F.pad(weights, (0, 0, 0, n - most)) if self.listened else weights
 
     def _attend(
