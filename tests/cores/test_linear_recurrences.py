@@ -35,7 +35,8 @@ def test_blocks_of_a_long_call_change_neither_values_nor_gradients(key, monkeypa
     torch.manual_seed(0)
     core = CORES[key](dim=8, num_layers=2).build(8).double()
     x, first = torch.randn(2, 50, 8, dtype=torch.float64), torch.rand(2, 50) < 0.1
-    found = []
+    found, lengths = [], []
+    core.layers[0].register_forward_pre_hook(lambda layer, args: lengths.append(args[0].shape[1]))
     for block in (50, 16):
         monkeypatch.setattr(stack, "BLOCK", block)
         outputs, state = core(x, core.initial_state(2), first)
@@ -43,6 +44,7 @@ def test_blocks_of_a_long_call_change_neither_values_nor_gradients(key, monkeypa
         total = sum((result.sin() * (1 + place)).sum() for place, result in enumerate(results))
         found.append([*results, *torch.autograd.grad(total, [*core.parameters()])])
     torch.testing.assert_close(*found)
+    assert lengths == [50, 16, 16, 16, 2]
 
 
 @pytest.mark.parametrize("key", KEYS)

@@ -192,8 +192,7 @@ class RWKV7(LinearRecurrence[RWKV7State]):
     def __init__(self, config: RWKV7Config, input_dim: int) -> None:
         super().__init__(config, input_dim, [RWKV7Layer(config, index) for index in range(config.num_layers)])
 
-    def unroll(self, inputs: Tensor, state: RWKV7State, is_first: Tensor) -> tuple[Tensor, RWKV7State]:
-        """Compute all steps at once, layer by layer."""
+    def _unroll_block(self, inputs: Tensor, state: RWKV7State, is_first: Tensor) -> tuple[Tensor, RWKV7State]:
         x, memories, values = self.project(inputs).to(state.matrix.dtype), [], None
         for index, layer in enumerate(self.layers):
             x, memory, values = layer(x, tuple(leaf[:, index] for leaf in state), is_first, values)
