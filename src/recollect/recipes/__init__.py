@@ -12,6 +12,7 @@ from recollect.recipes.hierarchical_transformer_memory import HTM_RECIPES
 from recollect.recipes.htm_ablations import ABLATIONS
 from recollect.recipes.htm_as_published import AS_PUBLISHED
 from recollect.recipes.htm_inference import INFERENCE
+from recollect.recipes.htm_ladder import LADDER
 from recollect.recipes.long_range import LISTOPS
 from recollect.recipes.long_range_arena import ARENA_RECIPES
 from recollect.recipes.memory_suite import MEMORY_SUITE
@@ -47,6 +48,7 @@ RECIPES: dict[str, Recipe] = {
     "recall": RECALL,
     "gymnasium": GYMNASIUM,
     "htm-as-published": AS_PUBLISHED,
+    "htm-ladder": LADDER,
     "data-sheet": DATA_SHEET,
     "memory-suite": MEMORY_SUITE,
     "million": MILLION,

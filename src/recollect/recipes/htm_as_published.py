@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from recollect.agents.config import ActorCriticConfig
 from recollect.agents.encoder_config import EncoderConfig
 from recollect.config import lookup
+from recollect.cores.config import CoreConfig
 from recollect.recipes.agent_sizes import lite_core
 from recollect.recipes.base import Recipe, Run, Scale, file_name, require_scale
 from recollect.recipes.hierarchical_transformer_memory.ballet import lite_level
@@ -67,26 +68,36 @@ def as_published(core: str = "hcam", scale: Scale = "lite", world: str = "visual
     return _run(core, level, LITE_SECONDS if scale == "lite" else LONG_SECONDS)
 
 
-def _run(core: str, level: Level, seconds: float) -> ImpalaConfig:
-    steps = level.world.spec.max_steps
-    memory = read_all_chunks(lite_core(core, steps=steps, window=WINDOW, chunk=CHUNK, layers=LAYERS))
+def reinforced(
+    world: WorldConfig, core: CoreConfig, *, entropy: float, unroll: int, seconds: float, learning_rate: float = 1e-3
+) -> ImpalaConfig:
+    """Return the run of an agent that learns by reinforcement and reconstruction alone.
+
+    Args:
+        world: to play.
+        core: memory of the agent.
+        entropy: weight of the entropy.
+        unroll: steps of a rollout.
+        seconds: processor time that ends the run.
+        learning_rate: of Adam, constant after 100 updates.
+    """
     encoders = EncoderConfig(sentence_dim=32, word_dim=16, norm_sentences=True)
     return ImpalaConfig(
-        world=level.world,
-        core=memory,
+        world=world,
+        core=core,
         agent=ActorCriticConfig(encoders=encoders, width=64, head_dim=64, reconstruct=True),
-        optimizer=OptimizerConfig(algorithm="adam", learning_rate=1e-3, warmup_steps=100, clip_norm=1.0),
+        optimizer=OptimizerConfig(algorithm="adam", learning_rate=learning_rate, warmup_steps=100, clip_norm=1.0),
         loss=LossConfig(
             discount=0.97,
             policy_cost=0.1,
             baseline_cost=1.0,
-            entropy_cost=level.entropy,
+            entropy_cost=entropy,
             reconstruction_cost=1.0,
             reduction="mean",
             reuse=ReuseConfig(minibatches=4),  # optimiser steps on 32 rows, as in table 1
         ),
         batch_size=128,
-        unroll=level.unroll,
+        unroll=unroll,
         fit=FitConfig(
             steps=1_000_000,
             processor_seconds=seconds,
@@ -96,6 +107,12 @@ def _run(core: str, level: Level, seconds: float) -> ImpalaConfig:
             stop_score=0.98,
         ),
     )
+
+
+def _run(core: str, level: Level, seconds: float) -> ImpalaConfig:
+    steps = level.world.spec.max_steps
+    memory = read_all_chunks(lite_core(core, steps=steps, window=WINDOW, chunk=CHUNK, layers=LAYERS))
+    return reinforced(level.world, memory, entropy=level.entropy, unroll=level.unroll, seconds=seconds)
 
 
 def _rows(name: str, level: Level, seconds: float, scale: Scale) -> list[Run]:

@@ -1,0 +1,232 @@
+"""How far up a ladder of levels each memory gets, when all begin with the easiest one.
+
+A run plays the first level of a world until its newest episodes reach 0.9, then the next one, and so on, for a fixed
+processor time; afterwards it is scored at every level. Agents learn by reinforcement and reconstruction alone, as in
+``htm_as_published.py``. All have about as many parameters, and each row of the table is the best of three learning
+rates. A memory that does not reach 0.9 at the first level counts as not trained, not as worse: its other scores say
+nothing.
+
+Differs from the paper, which trains on all levels at once.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from recollect.config import lookup
+from recollect.cores.config import CoreConfig
+from recollect.recipes.agent_sizes import lite_core
+from recollect.recipes.base import Recipe, Run, Scale, Test, file_name, require_scale
+from recollect.recipes.hierarchical_transformer_memory.ballet import lite_level
+from recollect.recipes.hierarchical_transformer_memory.permanence import LITE as BOXES
+from recollect.recipes.hierarchical_transformer_memory.rows import FULL_WINDOW, read_all_chunks
+from recollect.recipes.hierarchical_transformer_memory.visual_match import LITE as DOORS
+from recollect.recipes.hierarchical_transformer_memory.words import LITE as WORDS
+from recollect.recipes.htm_as_published import CHUNK, LAYERS, WINDOW, reinforced
+from recollect.recipes.result_tables import markdown_cell, markdown_table
+from recollect.tasks.worlds.ballet.dances import DANCES
+from recollect.tasks.worlds.contract import WorldConfig
+from recollect.tasks.worlds.t_maze import TMazeConfig
+from recollect.training import CurriculumConfig, ImpalaConfig
+
+LEARNED = 0.9
+"""Score at which a level counts as learned, in training and in the table."""
+RATES = (1e-3, 5e-4, 2e-3)
+"""Learning rates of every row."""
+WIDTHS = {"hcam": 64, "transformer-xl": 52, "lstm": 220, "gated-deltanet": 72}
+"""Width of each core: 230 000 to 255 000 parameters."""
+ROWS = ("hcam", "transformer-xl", f"transformer-xl{FULL_WINDOW}", "lstm", "gated-deltanet")
+LITE_SECONDS, LONG_SECONDS = 600.0, 3600.0
+"""Processor time of a run."""
+SAMPLES = 256
+"""Episodes of a level in the score."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ladder:
+    """Levels of a world that differ in one field of its config."""
+
+    world: WorldConfig
+    """The last level."""
+    field: str
+    """Field that differs."""
+    values: tuple[int, ...]
+    """Its values, from the easiest level to the last."""
+    unroll: int
+    """Steps of a rollout."""
+    scale: Scale
+    """``lite`` where levels are short, else ``long``."""
+
+    @property
+    def curriculum(self) -> CurriculumConfig:
+        """Training from the first level to the last."""
+        return CurriculumConfig(field=self.field, values=self.values[:-1], success=LEARNED)
+
+    @property
+    def levels(self) -> dict[str, WorldConfig]:
+        """The worlds of all levels, by name."""
+        worlds = self.curriculum.levels(self.world)
+        return {f"{self.field} {value}": world for value, world in zip(self.values, worlds, strict=True)}
+
+
+LADDERS: Mapping[str, Ladder] = {
+    "t-maze": Ladder(
+        world=TMazeConfig(length=320, penalty=0.05),
+        field="length",
+        values=(10, 20, 40, 80, 160, 320),
+        unroll=64,
+        scale="lite",
+    ),
+    "visual match": Ladder(
+        world=replace(DOORS, distractor_steps=240),
+        field="distractor_steps",
+        values=(0, 15, 30, 60, 120, 240),
+        unroll=128,
+        scale="long",
+    ),
+    "object permanence": Ladder(
+        world=replace(BOXES, delays=(256,)),
+        field="delays",
+        values=(0, 16, 32, 64, 128, 256),
+        unroll=128,
+        scale="long",
+    ),
+    "ballet": Ladder(
+        world=replace(lite_level(8), approach_reward=0.0, dances=tuple(DANCES)),
+        field="dancers",
+        values=(2, 3, 4, 6, 8),
+        unroll=64,
+        scale="long",
+    ),
+    "words": Ladder(
+        world=replace(WORDS, distractor_phases=(8,)),
+        field="distractor_phases",
+        values=(0, 1, 2, 4, 8),
+        unroll=128,
+        scale="long",
+    ),
+}
+"""Worlds of the recipe."""
+
+
+def ladder(core: str = "hcam", scale: Scale = "lite", world: str | None = None) -> ImpalaConfig:
+    """Return the run of a core with the first of the learning rates.
+
+    Args:
+        core: one of :data:`WIDTHS`.
+        scale: ``lite`` (ten minutes of one processor core) or ``long`` (an hour).
+        world: one of :data:`LADDERS`; the first one of the scale when None.
+    """
+    require_scale(scale, "lite", "long")
+    lookup(WIDTHS, core, "core")
+    ladders = _ladders(scale)
+    chosen = lookup(ladders, world, "world") if world is not None else next(iter(ladders.values()))
+    return _run(chosen, _memory(core, chosen), RATES[0])
+
+
+def _ladders(scale: Scale) -> dict[str, Ladder]:
+    return {name: one for name, one in LADDERS.items() if one.scale == scale}
+
+
+def _memory(row: str, ladder: Ladder) -> CoreConfig:
+    key, steps = row.removesuffix(FULL_WINDOW), ladder.world.spec.max_steps
+    window = steps if row.endswith(FULL_WINDOW) else WINDOW
+    sizes = {"window": window, "chunk": CHUNK, "layers": LAYERS, "dim": WIDTHS[key]}
+    return read_all_chunks(lite_core(key, steps=steps, **sizes))
+
+
+def _run(ladder: Ladder, memory: CoreConfig, rate: float) -> ImpalaConfig:
+    seconds = LITE_SECONDS if ladder.scale == "lite" else LONG_SECONDS
+    config = reinforced(ladder.world, memory, entropy=2e-3, unroll=ladder.unroll, seconds=seconds, learning_rate=rate)
+    return replace(config, schedule=replace(config.schedule, curriculum=ladder.curriculum))
+
+
+def _rows(scale: Scale) -> list[Run]:
+    return [
+        Run(
+            label=file_name(f"{name}: {row}, rate {rate:g}").replace("--", "-"),
+            row=f"{name}: {row}, rate {rate:g}",
+            core=row.removesuffix(FULL_WINDOW),
+            config=_run(ladder, _memory(row, ladder), rate),
+            tests={level: Test(where=world, samples=SAMPLES) for level, world in ladder.levels.items()},
+        )
+        for rate in RATES
+        for name, ladder in _ladders(scale).items()
+        for row in ROWS
+    ]
+
+
+def ladder_table(results: Sequence[Mapping[str, Any]], root: Path) -> str:
+    """Return a table for each world: the scores of all levels at each memory's best learning rate.
+
+    Args:
+        results: of one scale.
+        root: unused; there are no pages of its own.
+    """
+    return "\n\n".join(text for name, ladder in LADDERS.items() if (text := _world_table(name, ladder, results)))
+
+
+def _world_table(name: str, ladder: Ladder, results: Sequence[Mapping[str, Any]]) -> str:
+    lines = [_line(row, runs, ladder) for row in ROWS if (runs := list(_runs_of(f"{name}: {row}, rate ", results)))]
+    if not lines:
+        return ""
+    heads = ["", "learning rate", "seeds", "parameters", "state", *ladder.levels, "levels learned"]
+    return f"**{name}**\n\n{markdown_table(heads, lines)}"
+
+
+def _runs_of(prefix: str, results: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    return (result for result in results if result["row"].startswith(prefix))
+
+
+def _line(row: str, runs: Sequence[Mapping[str, Any]], ladder: Ladder) -> list[str]:
+    """Return the line of a memory, at the learning rate with the most learned levels, then with the highest scores."""
+    rates: dict[str, list[Mapping[str, Any]]] = {}
+    for run in runs:
+        if run["status"] == "ok":
+            rates.setdefault(run["row"].rpartition(" ")[2], []).append(run)
+    if not rates:
+        return [row, *"----", *("-" for _ in ladder.levels), markdown_cell(f"failed: {runs[0]['error']}")]
+    rate = max(rates, key=lambda one: (mean(map(levels_learned, rates[one])), mean(map(_mean_score, rates[one]))))
+    best = rates[rate]
+    reached = mean(map(levels_learned, best))
+    counted = f"{reached:.3g} of {len(ladder.levels)}" if reached else "not trained"
+    scores = [f"{mean(_score(run, level) for run in best):.2f}" for level in ladder.levels]
+    sizes = [f"{best[0]['parameters']:,}", f"{best[0]['state_bytes'] / 1000:,.1f} kB"]
+    return [row, f"{rate} of {len(rates)}", str(len(best)), *sizes, *scores, counted]
+
+
+def levels_learned(result: Mapping[str, Any]) -> int:
+    """Return how many levels a run learned before the first that it did not."""
+    learned = 0
+    for level in result["tests"]:
+        if _score(result, level) < LEARNED:
+            break
+        learned += 1
+    return learned
+
+
+def _score(result: Mapping[str, Any], level: str) -> float:
+    test = result["tests"][level]
+    return sum(test["correct"]) / max(sum(test["asked"]), 1)
+
+
+def _mean_score(result: Mapping[str, Any]) -> float:
+    return mean(_score(result, level) for level in result["tests"])
+
+
+LADDER = Recipe(
+    name="htm-ladder",
+    title="Ladder",
+    source="Hierarchical Transformer Memory (Lampinen et al. 2021), section 3; levels are ours",
+    about="Score at every level of a world, from easy to hard, after training that goes to the next level at 0.9. "
+    "Reinforcement with reconstruction alone, about 250 000 parameters in each core, each row at its best learning "
+    "rate. Levels learned: how many reach 0.9 before the first that does not. Not trained: not even the easiest; the "
+    "other scores of such a row say nothing. Lite: the T-maze, ten minutes of one processor core a run. Long: an hour "
+    "in the worlds of the paper, in symbols.",
+    config=ladder,
+    runs={"lite": lambda: _rows("lite"), "long": lambda: _rows("long")},
+    seeds={"lite": 3, "long": 3},
+    pages=ladder_table,
+)
