@@ -7,6 +7,8 @@ it says what would be needed; where our numbers say the opposite, it says why.
 from dataclasses import dataclass
 from typing import Literal
 
+from recollect.recipes.htm_ladder import LADDERS
+
 HTM, TLB, TTM, THESIS = "Lampinen et al. 2021", "Didolkar et al. 2022", "Ryoo et al. 2023", "George 2021"
 SHORT = {HTM: "HTM", TLB: "TLB", TTM: "TTM", THESIS: "George"}
 PAGES = {HTM: "htm", TLB: "tlb", TTM: "ttm", THESIS: "attention"}
@@ -146,6 +148,12 @@ HTM_CLAIMS = (
          "measured gated layers of width 512 on TPUs"),
     _htm("ours, as published", "a T-maze of 120 steps", "-", "htm-as-published", first="t-maze-hcam-lite",
          second="t-maze-memoryless-lite", names=("hcam", "no memory")),
+    *(
+        _htm("ours, ladder", f"{name}, {last}, after {first}", "-", "htm-ladder", first=f"{label}-hcam-rate-0.001",
+             second=f"{label}-transformer-xl-full-window-rate-0.001", test=last, names=XL, trained=first)
+        for name, ladder in LADDERS.items()
+        for label, first, *_, last in [(name.replace(" ", "-"), *ladder.levels)]
+    ),
 )  # fmt: skip
 TLB_CLAIMS = (
     _tlb("table 1", "pictures of twice the size", "CIFAR-10 84.4 % (ViT 73.2 %), CIFAR-100 59.2 % (47.4 %)",
