@@ -12,6 +12,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from recollect.ops.huge_pages import zeros
+
 
 class Rows:
     """Some rows of a stream, which take a step, are read or are written without the others.
@@ -59,7 +61,7 @@ class MirrorRing:
 
     def __init__(self, batch_size: int, length: int, shape: tuple[int, ...], like: Tensor) -> None:
         self.length = length
-        self.data = torch.zeros(batch_size, 2 * length, *shape, device=like.device, dtype=like.dtype)
+        self.data = zeros(batch_size, 2 * length, *shape, like=like)
         self._halves = self.data.unflatten(1, (2, length)) if length else None
         self._flat = self.data.flatten(0, 1)
         # Every slice of `length` entries, a view: those that begin in the first half of a row are its windows.

@@ -20,6 +20,7 @@ from torch import Tensor
 from recollect.cores.hcam.attention import choose_chunks, scatter_topk
 from recollect.cores.hcam.core import HierarchicalChunkLayer
 from recollect.layers.rings import Rows
+from recollect.ops.huge_pages import zeros
 from recollect.ops.packed_linear import PackedLinear, without_autocast
 
 COPY = 2**24
@@ -157,8 +158,8 @@ class RingChunkCache(ChunkCache):
                 keys = folded.T if memory.chunk_key is None else folded.T @ memory.chunk_key.weight
                 self.fold_mean = keys * d**-0.5  # d+1 d: a chunk's mean to k and k_0
         like = memory.key.weight
-        self.means = like.new_zeros(b, n, d)
-        self.keys = like.new_zeros(b, n, d)  # k, or the features of all heads
+        self.means = zeros(b, n, d, like=like)
+        self.keys = zeros(b, n, d, like=like)  # k, or the features of all heads
         self.bias = like.new_full((b, 1, n), self.lowest)  # k_0 (or 0), the lowest number where there is no chunk
 
     @abstractmethod

@@ -12,6 +12,7 @@ from recollect.cores.hcam.attention import scatter_topk
 from recollect.cores.hcam.chunk_cache import RingChunkCache, scatter_topk_chunks
 from recollect.cores.hcam.core import HierarchicalChunkLayer
 from recollect.layers.rings import Rows
+from recollect.ops.huge_pages import zeros
 from recollect.ops.packed_linear import without_autocast
 from recollect.ops.reduced_linear import cache_dtype
 from recollect.ops.short_softmax import softmax
@@ -32,10 +33,10 @@ class ProjectedChunks(RingChunkCache):
         self.gathers = c.stream_gathers
         like = memory.key.weight
         self.cached = cache_dtype(dtype)
-        self.contents = like.new_zeros(b, n, c.chunk_len, d, dtype=cache_dtype(like.dtype))
+        self.contents = zeros(b, n, c.chunk_len, d, like=like, dtype=cache_dtype(like.dtype))
         # Two layouts: the heads of a row in one product, or the keys and values of a chunk in one piece.
         shape = (b, n, 2, heads, c.chunk_len, d // heads) if self.gathers else (2, b, heads, n, c.chunk_len, d // heads)
-        self.keys_values = torch.zeros(shape, dtype=self.cached, device=like.device)
+        self.keys_values = zeros(*shape, like=like, dtype=self.cached)
         self.missing = like.new_zeros(b, n, c.chunk_len) if c.carry_across_episodes else None
         self.first_row = torch.arange(b, device=like.device)[:, None] * n
 

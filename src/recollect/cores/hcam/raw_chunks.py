@@ -22,6 +22,7 @@ from recollect.cores.hcam.chunk_cache import RingChunkCache, fold_query
 from recollect.cores.hcam.config import HierarchicalChunkMemoryConfig
 from recollect.cores.hcam.core import HierarchicalChunkLayer
 from recollect.layers.rings import Rows
+from recollect.ops.huge_pages import zeros
 from recollect.ops.packed_linear import without_autocast
 from recollect.ops.reduced_linear import cache_dtype
 
@@ -60,7 +61,7 @@ class RawChunks(RingChunkCache):
         super().__init__(layer, batch_size, dtype, query, out)
         like = memory.key.weight
         self.cached = cache_dtype(like.dtype)
-        self.contents = like.new_zeros(batch_size, c.chunk_len, c.num_chunks, c.dim, dtype=self.cached)
+        self.contents = zeros(batch_size, c.chunk_len, c.num_chunks, c.dim, like=like, dtype=self.cached)
         shape = (batch_size, c.chunk_len, c.num_chunks)
         self.missing = like.new_zeros(shape) if c.carry_across_episodes else None
 
