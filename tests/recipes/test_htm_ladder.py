@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 from recipe_runs import runs_of
 
+from recollect.config import to_json
 from recollect.recipes.htm_ladder import LADDERS, RATES, ROWS, ladder, ladder_table, levels_learned
 from recollect.recipes.memory_requirements import requirements_of
 from recollect.recipes.reproduce import reach_of
+from recollect.training import REGISTRY
 
 ALL = [*runs_of("htm-ladder", "lite"), *runs_of("htm-ladder", "long")]
 
@@ -88,3 +90,35 @@ def test_worlds_scales_and_cores_are_chosen_by_name():
     ):
         with pytest.raises(ValueError, match=match):
             ladder(*arguments)
+
+
+CHANGES = {
+    "hcam": set(),
+    "hcam, chunks of 4": {"core.chunk_len", "core.num_chunks"},
+    "hcam, chunks of 16": {"core.chunk_len", "core.num_chunks", "core.memory_len"},
+    "hcam, k = 1": {"core.top_k"},
+    "hcam, k = 2": {"core.top_k"},
+    "hcam, k = 4": {"core.top_k"},
+    "hcam, gated": {"core.reading.gate"},
+    "hcam, without reconstruction": {"agent.reconstruct"},
+    "transformer-xl": set(),
+    "transformer-xl, top-k 8": {"core.top_k"},
+    "transformer-xl, ungated": {"core.gate", "core.relu_outputs"},
+    "transformer-xl, wide": {"core.dim"},
+    "transformer-xl, deep": {"core.num_layers"},
+}
+
+
+def _flat(data, prefix=""):
+    if not isinstance(data, dict):
+        return {prefix.removesuffix("."): data}
+    return {key: value for name, part in data.items() for key, value in _flat(part, f"{prefix}{name}.").items()}
+
+
+def test_each_ablation_changes_one_thing():
+    runs = {run.row: run for run in runs_of("htm-ablations", "lite")}
+    assert [*runs] == [*CHANGES]
+    flat = {row: _flat(to_json(run.config, REGISTRY)) for row, run in runs.items()}
+    for row, changed in CHANGES.items():
+        base = flat[row.split(",")[0]]
+        assert {key for key in base | flat[row] if base.get(key) != flat[row].get(key)} == changed, row

@@ -7,7 +7,8 @@
     D.7  transformer-xl twice as wide, twice as deep                  words
     D.8  transformer-xl that attends to the 16 or 32 best steps       ballet, words
 
-``lite`` has the agent of htm-words, which trains faster, and half of the sizes.
+``lite`` makes all of them on the T-maze ladder of ``htm_ladder.py``, by reinforcement and reconstruction alone, with
+chunks of 4, 8 and 16 steps, k = 1, 2, 4 and all, and a k of 8 for transformer-xl, whose window is the whole episode.
 """
 
 from collections.abc import Callable
@@ -18,13 +19,14 @@ from recollect.cores.hcam import HierarchicalChunkMemoryConfig
 from recollect.cores.transformer_xl.config import TransformerXLConfig
 from recollect.recipes import hierarchical_transformer_memory as htm
 from recollect.recipes.base import Recipe, Run, Scale, Test, file_name, require_scale
+from recollect.recipes.htm_ladder import ladder, ladder_tests
 from recollect.training import ImpalaConfig
 
 
 def ablations(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
-    """Return the unchanged run of a core: of htm-words, as most of appendix D; at the paper's scale of htm-ballet."""
+    """Return the unchanged run of a core: on the T-maze ladder; at the paper's scale in the ballet."""
     require_scale(scale, "lite", "paper")
-    return htm.ballet(core, scale) if scale == "paper" else htm.words(core, scale)
+    return htm.ballet(core, scale) if scale == "paper" else ladder(core)
 
 
 def _chunks(base: ImpalaConfig, *lengths: int) -> dict[str, ImpalaConfig]:
@@ -80,13 +82,9 @@ def _with(base: ImpalaConfig, core: CoreConfig) -> ImpalaConfig:
 
 
 def _lite_rows() -> list[Run]:
-    base, xl = htm.words("hcam"), htm.words("transformer-xl").core
-    assert isinstance(xl, TransformerXLConfig)
-    # All rows see the whole episode, since neither gates nor width make up for a short window.
-    xl = replace(xl, memory_len=htm.longest_episode(htm.word_tests("transformer-xl", "lite")))
-    runs = {"hcam": base} | _chunks(base, 4, 6) | _top_k(base, 1, 2, 4) | _gated(base)
-    runs |= _transformers(base, xl, 8, sizes=True) | {"memoryless": htm.words("memoryless")}
-    return _runs("", "lite", runs | _other_reconstruction(base), htm.word_tests)
+    base, xl = ladder("hcam"), ladder(f"transformer-xl{htm.FULL_WINDOW}").core
+    runs = {"hcam": base} | _chunks(base, 4, 16) | _top_k(base, 1, 2, 4) | _gated(base) | _other_reconstruction(base)
+    return _runs("", "lite", runs | _transformers(base, xl, 8, sizes=True), lambda core, scale: ladder_tests("t-maze"))
 
 
 def _paper_rows() -> list[Run]:
@@ -124,8 +122,9 @@ ABLATIONS = Recipe(
     name="htm-ablations",
     title="Ablations",
     source="Hierarchical Transformer Memory (Lampinen et al. 2021), appendix D",
-    about="One change at a time, in the worlds where appendix D makes it. Lite: htm-words', which is learned sooner, "
-    "with one seed; all of transformer-xl have a window as long as the longest episode.",
+    about="One change at a time, in the worlds where appendix D makes it. Lite: on the T-maze ladder (htm-ladder), "
+    "one seed, ten minutes of one processor core a run; all of transformer-xl have a window as long as the longest "
+    "episode.",
     config=ablations,
     runs={"lite": _lite_rows, "paper": _paper_rows},
     seeds={"lite": 1, "paper": 3},

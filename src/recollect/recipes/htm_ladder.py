@@ -115,12 +115,12 @@ def ladder(core: str = "hcam", scale: Scale = "lite", world: str | None = None) 
     """Return the run of a core with the first of the learning rates.
 
     Args:
-        core: one of :data:`WIDTHS`.
+        core: one of :data:`ROWS`.
         scale: ``lite`` (ten minutes of one processor core) or ``long`` (an hour).
         world: one of :data:`LADDERS`; the first one of the scale when None.
     """
     require_scale(scale, "lite", "long")
-    lookup(WIDTHS, core, "core")
+    lookup({row: row for row in ROWS}, core, "core")
     ladders = _ladders(scale)
     chosen = lookup(ladders, world, "world") if world is not None else next(iter(ladders.values()))
     return _run(chosen, _memory(core, chosen), RATES[0])
@@ -143,6 +143,11 @@ def _run(ladder: Ladder, memory: CoreConfig, rate: float) -> ImpalaConfig:
     return replace(config, schedule=replace(config.schedule, curriculum=ladder.curriculum))
 
 
+def ladder_tests(world: str) -> dict[str, Test]:
+    """Return the levels of a world of :data:`LADDERS`, on which its runs are scored."""
+    return {level: Test(where=config, samples=SAMPLES) for level, config in LADDERS[world].levels.items()}
+
+
 def _rows(scale: Scale) -> list[Run]:
     return [
         Run(
@@ -150,7 +155,7 @@ def _rows(scale: Scale) -> list[Run]:
             row=f"{name}: {row}, rate {rate:g}",
             core=row.removesuffix(FULL_WINDOW),
             config=_run(ladder, _memory(row, ladder), rate),
-            tests={level: Test(where=world, samples=SAMPLES) for level, world in ladder.levels.items()},
+            tests=ladder_tests(name),
         )
         for rate in RATES
         for name, ladder in _ladders(scale).items()

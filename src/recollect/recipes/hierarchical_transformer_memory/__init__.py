@@ -26,7 +26,7 @@ from recollect.recipes.hierarchical_transformer_memory.ballet import (
 from recollect.recipes.hierarchical_transformer_memory.ballet import IMITATION as BALLET_LESSONS
 from recollect.recipes.hierarchical_transformer_memory.permanence import IMITATION as PERMANENCE_LESSONS
 from recollect.recipes.hierarchical_transformer_memory.permanence import PERMANENCE, permanence, permanence_tests
-from recollect.recipes.hierarchical_transformer_memory.rows import CORE_ROWS, longest_episode
+from recollect.recipes.hierarchical_transformer_memory.rows import CORE_ROWS, FULL_WINDOW, longest_episode
 from recollect.recipes.hierarchical_transformer_memory.streets import IMITATION as STREETS_LESSONS
 from recollect.recipes.hierarchical_transformer_memory.streets import STREETS, streets
 from recollect.recipes.hierarchical_transformer_memory.t_maze import T_MAZE, short_t_maze, t_maze
@@ -57,6 +57,7 @@ IMITATION: dict[str, ImitationRecipe] = {
 
 __all__ = [
     "CORE_ROWS",
+    "FULL_WINDOW",
     "HTM_RECIPES",
     "IMITATION",
     "ballet",
