@@ -171,6 +171,15 @@ def test_a_run_without_tests_is_scored_on_the_test_part():
     assert [test.where.part for test in run.scored.values()] == ["test"]
 
 
+def test_rows_are_chosen_by_the_names_of_the_table(tmp_path):
+    reproduce(recipe(), root=tmp_path, seeds=1, rows=["ls*"])
+    assert [*results(tmp_path)] == ["lstm-seed0.json"]
+    assert [run.label for run in recipe().chosen_rows("lite", rows=["gru, tiny", "*"])] == ["gru", "lstm"]
+    assert not recipe().chosen_rows("lite", ["gru"], ["lstm*"])
+    with pytest.raises(ValueError, match=r"rows='lstm': no row of tiny has such a name: choose of gru, tiny; lstm"):
+        reproduce(recipe(), root=tmp_path, rows=["lstm"])
+
+
 def test_two_commands_share_the_work(reproduced, monkeypatch, capsys):
     whole = results(reproduced)
     plain = reproducing.run_once

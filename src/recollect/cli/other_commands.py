@@ -133,6 +133,8 @@ class Reproduce:
     cores: tuple[str, ...] = ()
     """Only the rows of these cores; empty runs all. In memory-suite and recall also package.module:Config, which adds
     a row."""
+    rows: tuple[str, ...] = ()
+    """Only the rows whose names in the table fit one of these patterns, such as 'ballet*'; empty runs all."""
     seeds: int | None = None
     """Number of seeds of every row; the recipe's number when None, which is smaller for some rows."""
     device: str | None = None
@@ -155,8 +157,8 @@ class Reproduce:
                 require_importable(core, "core")
         from recollect.recipes.reproduce import failed, reproduce
 
-        options: dict[str, Any] = {"root": self.root, "device": self.device, "console": console}
-        path = reproduce(recipe, scale=self.scale, cores=cores, seeds=self.seeds, again=self.again, **options)
+        options: dict[str, Any] = {"root": self.root, "device": self.device, "again": self.again, "console": console}
+        path = reproduce(recipe, scale=self.scale, cores=cores, rows=self.rows, seeds=self.seeds, **options)
         console.print(f"tables: {path}", highlight=False, markup=False)
         failures = failed(recipe, self.scale, self.root)
         for line in failures:

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from recollect.agents.config import SequenceModelConfig
-from recollect.config import require
+from recollect.config import lookup, require
 from recollect.cores.memoryless import MemorylessConfig
 from recollect.evaluation.score import Score
 from recollect.tasks.streams.contract import StreamTask
@@ -140,6 +141,30 @@ class Recipe:
         if scale not in self.runs:
             raise ValueError(f"scale={scale!r}: {self.name} has {', '.join(self.runs)}")
         return self.runs[scale]()  # type: ignore[index]
+
+    def chosen_rows(self, scale: str, cores: Sequence[str] = (), rows: Sequence[str] = ()) -> list[Run]:
+        """Return the runs of a scale that are asked for.
+
+        Args:
+            scale: of the recipe.
+            cores: keys of cores; empty takes all. ``package.module:Config`` adds rows, where the recipe takes them.
+            rows: patterns of names of rows, such as ``ballet*``; empty takes all.
+
+        Raises:
+            ValueError: an unknown scale or core, or a pattern that fits no row.
+        """
+        runs = self.rows(scale) + self.more_rows(cores)
+        for core in cores:
+            lookup({run.core: run for run in runs}, core, f"core of {self.name}")
+        for pattern in rows:
+            fits = any(fnmatchcase(run.row, pattern) for run in runs)
+            names = f"choose of {'; '.join(run.row for run in runs)}"
+            require(fits, "rows", pattern, f"no row of {self.name} has such a name: {names}")
+        return [
+            run
+            for run in runs
+            if (not cores or run.core in cores) and (not rows or any(fnmatchcase(run.row, one) for one in rows))
+        ]
 
     def more_rows(self, cores: Sequence[str]) -> list[Run]:
         """Return the rows of cores that are not of this library.

@@ -35,7 +35,7 @@ from rich.console import Console
 from recollect.agents.sequence_classifier import SequenceClassifier
 from recollect.agents.sequence_model import SequenceModel
 from recollect.agents.sit import SiT
-from recollect.config import from_json, lookup, to_json
+from recollect.config import from_json, to_json
 from recollect.evaluation.confidence_interval import interquartile_mean, seeds_interval
 from recollect.files import read_json, replace_between, require_json_type, write_atomically
 from recollect.recipes.base import Recipe, Run, Test
@@ -66,11 +66,12 @@ PERFECT = (
 )
 
 
-def reproduce(
+def reproduce(  # noqa: PLR0913  (each one is an option of the command)
     recipe: Recipe,
     *,
     scale: str = "lite",
     cores: Sequence[str] | None = None,
+    rows: Sequence[str] | None = None,
     seeds: int | None = None,
     root: str | PathLike[str] = ".",
     device: str | None = None,
@@ -84,6 +85,7 @@ def reproduce(
         scale: lite, long or paper, where the recipe has it.
         cores: only the rows of these cores; None runs all. ``package.module:Config`` adds rows, where the recipe takes
             them.
+        rows: only the rows whose names fit one of these patterns, such as ``ballet*``; None runs all.
         seeds: number of seeds of every row; None takes the recipe's number, which is smaller for some rows.
         root: folder for ``results/``, ``docs/results.md`` and ``runs/``.
         device: overrides the recipe's.
@@ -94,13 +96,10 @@ def reproduce(
         The path of ``docs/results.md``.
 
     Raises:
-        ValueError: an unknown scale, core or device, or a file in ``results/`` that is no result.
+        ValueError: an unknown scale, core, row or device, or a file in ``results/`` that is no result.
         KeyboardInterrupt: stopped by Ctrl-C or SIGTERM; the run is saved, and the same command resumes it.
     """
-    rows = recipe.rows(scale)
-    rows += recipe.more_rows(cores or ())
-    for core in cores or ():
-        lookup({run.core: run for run in rows}, core, f"core of {recipe.name}")
+    runs = recipe.chosen_rows(scale, cores or (), rows or ())
     number = recipe.seeds[scale] if seeds is None else seeds  # type: ignore[index]
     if number < 1:
         raise ValueError(f"seeds={number}: run at least one")
@@ -109,9 +108,8 @@ def reproduce(
     base = Path(root)
     read_results(base / "results" / recipe.name)  # a damaged file is an error before hours of training, not after them
     for seed in range(number):  # the first seed of everything, then the second: what is there early means something
-        for run in rows:
-            fewer = seeds is None and run.seeds is not None and seed >= run.seeds
-            if fewer or (cores and run.core not in cores):
+        for run in runs:
+            if seeds is None and run.seeds is not None and seed >= run.seeds:
                 continue
             config = replace(run.config, fit=replace(run.config.fit, seed=seed), device=device or run.config.device)
             one = replace(run, config=config)
