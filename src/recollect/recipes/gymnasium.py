@@ -94,6 +94,9 @@ WORLDS = {  # what: (environment, rollouts)
     "MortarMayhem-Grid": (GymnasiumConfig(id="MortarMayhem-Grid-v0"), 50),
 }
 """A world whose package is missing is named in the table."""
+NEED_MEMORY = ("CartPole without velocities", "RepeatPreviousEasy")
+"""Worlds that are also run with :data:`RECURRENCES`."""
+RECURRENCES = ("gru", "min-gru", "rg-lru", "mamba2", "mlstm", "gated-deltanet", "rwkv7", "hybrid")
 SLOW = "MortarMayhem-Grid"
 """Large images: about 100 steps a second and core."""
 
@@ -107,7 +110,7 @@ def gymnasium_defaults(core: str = "lstm", scale: Scale = "lite") -> ImpalaConfi
 def _lite() -> list[Run]:
     runs = [_run(what, "lstm", seeds=1 if what == SLOW else None) for what in WORLDS]
     runs += [_run(what, "memoryless", seeds=1) for what in WORLDS if what != SLOW]
-    return [*runs, _run("CartPole without velocities", "gru", seeds=1)]
+    return [*runs, *(_run(what, core, seeds=1) for what in NEED_MEMORY for core in RECURRENCES)]
 
 
 def _run(what: str, core: str, seeds: int | None = None) -> Run:
