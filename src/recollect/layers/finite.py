@@ -14,6 +14,15 @@ from recollect.ops.torch_internals import is_traced
 HALF = 2048.0
 """Largest float16 input: a projection of a thousand such numbers with weights that keep their scale does not overflow.
 """
+LIMITS = {torch.float16: HALF} | {
+    dtype: math.sqrt(torch.finfo(wide).max)
+    for dtype, wide in (
+        (torch.bfloat16, torch.float32),
+        (torch.float32, torch.float32),
+        (torch.float64, torch.float64),
+    )
+}
+"""Largest input of every dtype."""
 
 
 def is_finite(inputs: Tensor) -> Tensor:
@@ -38,6 +47,4 @@ def _limit(inputs: Tensor) -> float:
     # The meta device, on which shapes are computed, has no autocast.
     if dtype != torch.float64 and device != "meta" and torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
-    if dtype == torch.float16:
-        return HALF
-    return math.sqrt(torch.finfo(torch.promote_types(dtype, torch.float32)).max)
+    return LIMITS.get(dtype, LIMITS[torch.float32])

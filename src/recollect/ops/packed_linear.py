@@ -102,6 +102,7 @@ class PackedLinear:
             self.weight = _ops._reorder_linear_weight(self.weight, rows)
         elif packed and MAKER == "intel" and weight.device.type == "cpu" and rows < _PACKED_ROWS.stop:
             self.weight = self.weight.t().contiguous().t()
+        self._factor, self._device = self.weight.t(), weight.device.type
 
     @classmethod
     def for_stream(
@@ -117,8 +118,7 @@ class PackedLinear:
             return self.reduced(x)
         if self.fast and len(x) > self.plain_rows:
             return _ops._linear_pointwise(x, self.weight, self.bias, "none", [], "")
-        with without_autocast(x):
-            return x @ self.weight.t() if self.bias is None else torch.addmm(self.bias, x, self.weight.t())
+        return self._multiply(x, self.bias)
 
     def plus(self, x: Tensor, z: Tensor) -> Tensor:
         """Return ``x W^T + z``, without the bias: ``[r, i], [r, o] -> [r, o]``."""
@@ -126,8 +126,16 @@ class PackedLinear:
             return self.reduced.plus(x, z)
         if self.fast and len(x) > self.plain_rows:
             return _ops._linear_pointwise.binary(x, z, self.weight, None, "add")
-        with without_autocast(x):
-            return torch.addmm(z, x, self.weight.t())
+        return self._multiply(x, z)
+
+    def _multiply(self, x: Tensor, z: Tensor | None) -> Tensor:
+        if torch.is_autocast_enabled(self._device):
+            with without_autocast(x):
+                return self._multiply(x, z)
+        if z is None or self._device == "cpu":  # there addmm copies z before it multiplies, which takes longer
+            product = torch.mm(x, self._factor)
+            return product if z is None else product.add_(z)
+        return torch.addmm(z, x, self._factor)
 
 
 class PlainLinear:
