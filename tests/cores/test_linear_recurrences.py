@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from recollect.cores import CORES
 from recollect.cores.linear import stack
@@ -28,6 +29,60 @@ def test_long_calls_with_resets_equal_single_steps(key):
     torch.testing.assert_close(torch.stack(steps, 1), outputs)
     for (name, leaf), own in zip(named_leaves(state), leaves(stream.state), strict=True):
         torch.testing.assert_close(own, leaf, msg=lambda text, name=name: f"{name}: {text}")
+
+
+OPTIONS = {
+    "min-gru": {"state_dim": 5},
+    "rg-lru": {"num_heads": 2, "conv_len": 3},
+    "mamba2": {"hidden_dim": 9, "num_groups": 2, "state_dim": 3},
+    "mlstm": {"gate_cap": 2.0},
+    "gated-deltanet": {"num_heads": 2, "value_dim": 3},
+    "rwkv7": {"num_heads": 2},
+}
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_steps_equal_calls_with_weights_far_from_their_initial_values(key):
+    """A stream folds scales of norms and biases into products; at first most of them are ones or zeros."""
+    torch.manual_seed(0)
+    core = CORES[key](dim=8, num_layers=3, **OPTIONS[key]).build(6).double()
+    for parameter in core.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    x, first = torch.randn(3, 12, 6, dtype=torch.float64), torch.rand(3, 12) < 0.2
+    x[0, 5:9] = 0.0  # where the epsilons of norms count
+    outputs, state = core(x, core.initial_state(3), first)
+    stream = core.stream(3)
+    steps = [stream.step(x[:, t], first[:, t]) for t in range(6)]
+    steps.append(stream.step_rows(x[[2, 0, 1], 6], [2, 0, 1], first[[2, 0, 1], 6])[[1, 2, 0]])
+    steps += [stream.step(x[:, t], first[:, t]) for t in range(7, 12)]
+    torch.testing.assert_close(torch.stack(steps, 1), outputs, rtol=1e-10, atol=1e-10)
+    for own, leaf in zip(leaves(stream.state), leaves(state), strict=True):
+        torch.testing.assert_close(own, leaf, rtol=1e-10, atol=1e-10)
+
+
+class Operations(TorchDispatchMode):
+    """Counts the operations that torch starts."""
+
+    number = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.number += 1
+        return function(*args, **(kwargs or {}))
+
+
+MOST = {"min-gru": 26, "rg-lru": 46, "mamba2": 48, "mlstm": 56, "gated-deltanet": 58, "rwkv7": 68}
+"""Operations of a step of one layer; a call of one step takes twice as many."""
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_step_of_a_layer_takes_few_operations(key):
+    counts = []
+    for layers in (1, 2):
+        stream = CORES[key](dim=16, num_layers=layers).build(16).stream(1)
+        with Operations() as counted:
+            stream.step(torch.randn(1, 16))
+        counts.append(counted.number)
+    assert counts[1] - counts[0] <= MOST[key], counts
 
 
 @pytest.mark.parametrize("key", KEYS)

@@ -1,11 +1,13 @@
 """Streams of hybrids: the streams of the layers, side by side."""
 
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 from torch import Tensor
 
 from recollect.cores.hybrid.core import Hybrid, HybridState
+from recollect.cores.linear.step import rms_norm
 from recollect.cores.stream import RowStream
 from recollect.layers.rings import Rows
 
@@ -17,6 +19,7 @@ class HybridStream(RowStream):
 
     def __init__(self, core: Hybrid, batch_size: int) -> None:
         self._layers = [layer.stream(batch_size) for layer in core.layers]
+        self._norms, self._norm = [rms_norm(norm) for norm in core.norms], rms_norm(core.norm)
         super().__init__(core, batch_size)
         for layer in self._layers:
             layer._never = self._never  # streams compare it by identity
@@ -33,9 +36,15 @@ class HybridStream(RowStream):
     def advance_rows(self, inputs: Tensor, is_first: Tensor, rows: Rows | None) -> Tensor:
         """Take one step ``[r, i] -> [r, d]``."""
         if rows is None:
-            return self.core.run_layers(inputs, [partial(s.advance, is_first=is_first) for s in self._layers])
-        some = [partial(s.advance_rows, is_first=is_first, rows=rows) for s in self._layers]
-        return self.core.run_layers(inputs, some)
+            return self._run(inputs, [partial(s.advance, is_first=is_first) for s in self._layers])
+        return self._run(inputs, [partial(s.advance_rows, is_first=is_first, rows=rows) for s in self._layers])
+
+    def _run(self, inputs: Tensor, layers: Iterable[Callable[[Tensor], Tensor]]) -> Tensor:
+        """Compute :meth:`Hybrid.run_layers` with norms of few operations."""
+        x = self.core.project(inputs).to(self._dtype)
+        for norm, layer in zip(self._norms, layers, strict=True):
+            x = x + layer(norm(x).to(self._dtype))
+        return self._norm(x).to(self._dtype)
 
     def advance_block(self, inputs: Tensor, is_first: Tensor) -> Tensor:
         """Take t steps ``[b, t, i] -> [b, t, d]``, of which only the first may begin an episode."""

@@ -34,11 +34,13 @@ from recollect.cores.linear.stack import (
     MemoryLayer,
     Refine,
     ShortConvolution,
+    Step,
     log_expm1,
     step_size_bias,
     time_constants,
     unit,
 )
+from recollect.cores.linear.step import least_length, normed, product, unit_length, widened
 from recollect.ops.linear import Linear
 from recollect.ops.matrix_scan import delta_rule
 from recollect.ops.short_convolution import short_convolution
@@ -92,6 +94,35 @@ class GatedDeltaNetLayer(MemoryLayer):
         )  # b t h v
         read = (self.norm_heads(read) * F.silu(gate.unflatten(-1, (heads, v)))).flatten(-2)
         return self.refine(x + self.out(read)), (matrix, window)
+
+    def make_step(self, rows: int) -> Step:
+        """Return one step of the layer."""
+        heads, (e, v), weight = self.num_heads, self.sizes, self.expand.weight
+        bias = weight.new_zeros(len(weight))
+        bias[-heads:] = self.step_bias
+        expand, convolve = normed(self.norm, weight, bias, rows), self.convolution.make_step()
+        rate, least = -widened(self.log_rate).exp(), least_length(EPSILON, 1, weight)
+        # Queries keep the length 1, and the epsilon of the norm behind them is e times as large instead.
+        least_read, scale = least_length(EPSILON * e, v, weight), (self.norm_heads.weight * v**0.5).repeat(heads)
+        out, refine = product(self.out.weight * scale, None, rows), self.refine.make_step(rows)
+
+        def step(x: Tensor, memory: Memory) -> Tensor:
+            matrix, window = memory
+            mixed, gate, beta, size = expand(x).split_with_sizes(self.split, 1)
+            mixed = F.silu(convolve(mixed, window), inplace=True)
+            both, values = mixed.split_with_sizes((2 * heads * e, heads * v), 1)
+            q, k = unit_length(both.view(-1, 2, heads, e), least).unbind(1)
+            k = k.reshape(-1, 1, e)
+            matrix.mul_(F.softplus(size).mul_(rate).exp_().view(-1, heads, 1, 1))
+            heads_of = matrix.view(-1, e, v)
+            change = torch.baddbmm(values.reshape(-1, 1, v), k, heads_of, alpha=-1)
+            change.mul_(beta.sigmoid_().reshape(-1, 1, 1))
+            heads_of.baddbmm_(k.mT, change)
+            read = torch.bmm(q.reshape(-1, 1, e), heads_of).view(-1, heads, v)
+            read = unit_length(read, least_read).flatten(1)
+            return refine(out(F.silu(gate).mul_(read)).add_(x))
+
+        return step
 
     def flops(self) -> int:
         """Return those of two reads and one write of every matrix."""

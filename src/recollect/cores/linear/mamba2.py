@@ -32,10 +32,12 @@ from recollect.cores.linear.stack import (
     MemoryLayer,
     Refine,
     ShortConvolution,
+    Step,
     log_expm1,
     step_size_bias,
     time_constants,
 )
+from recollect.cores.linear.step import least_length, normed, product, unit_length, widened
 from recollect.ops.linear import Linear
 from recollect.ops.matrix_scan import linear_attention
 from recollect.ops.short_convolution import short_convolution
@@ -93,6 +95,46 @@ class Mamba2Layer(MemoryLayer):
         groups = read.unflatten(-1, (self.num_groups, -1))
         read = F.rms_norm(groups, groups.shape[-1:], eps=EPSILON).flatten(-2) * self.norm_groups
         return self.refine(x + self.out(read)), (matrix, window)
+
+    def make_step(self, rows: int) -> Step:
+        """Return one step of the layer."""
+        weight, groups, (n, p) = self.expand.weight, self.num_groups, self.sizes
+        bias = weight.new_zeros(len(weight))
+        bias[-self.num_heads :] = self.step_bias
+        expand, convolve = normed(self.norm, weight, bias, rows), self.convolution.make_step()
+        rate, skip = -widened(self.log_rate).exp(), widened(self.skip).repeat_interleave(p).view(groups, 1, -1)
+        width = skip.shape[-1]
+        least = least_length(EPSILON, width, weight)
+        out = product(self.out.weight * self.norm_groups * width**0.5, None, rows)
+        refine = self.refine.make_step(rows)
+
+        def step(x: Tensor, memory: Memory) -> Tensor:
+            matrix, window = memory  # b g n r p, with r heads to a group
+            gate, mixed, size = expand(x).split_with_sizes(self.split, 1)
+            mixed = F.silu(convolve(mixed, window), inplace=True)
+            u, keys, readers = (part.unflatten(1, (groups, -1)) for part in mixed.split_with_sizes(self.parts, 1))
+            size = F.softplus(size)
+            matrix.mul_((size * rate).exp_().view(-1, groups, 1, width // p, 1))
+            written = u.view(-1, groups, width // p, p) * size.view(-1, groups, width // p, 1)
+            columns = matrix.view(-1, n, width)
+            columns.baddbmm_(keys.reshape(-1, n, 1), written.view(-1, 1, width))
+            read = torch.baddbmm((u * skip[:, 0]).view(-1, 1, width), readers.reshape(-1, 1, n), columns)
+            read = read.view(-1, groups, width).mul_(F.silu(gate).view(-1, groups, width))
+            return refine(out(unit_length(read, least).flatten(1)).add_(x))
+
+        return step
+
+    def to_step(self, memory: Memory) -> Memory:
+        """Return the matrices with the heads of a group side by side, ``[b, g, n, r, p]``, and the window."""
+        matrix, window = memory
+        return matrix.unflatten(1, (self.num_groups, -1)).transpose(2, 3).clone(
+            memory_format=torch.contiguous_format
+        ), window.clone()
+
+    def from_step(self, memory: Memory) -> Memory:
+        """Return the matrices ``[b, h, n, p]`` and the window."""
+        matrix, window = memory
+        return matrix.transpose(2, 3).flatten(1, 2), window
 
     def flops(self) -> int:
         """Return those of one read and one write of every matrix."""

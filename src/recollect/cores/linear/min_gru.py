@@ -28,9 +28,11 @@ from recollect.cores.linear.stack import (
     Memory,
     MemoryLayer,
     Refine,
+    Step,
     log_expm1,
     time_constants,
 )
+from recollect.cores.linear.step import linear, normed, widened
 from recollect.layers.feedforward import FeedForward
 from recollect.ops.diagonal_scan import diagonal_scan
 from recollect.ops.linear import Linear
@@ -69,6 +71,22 @@ class MinGRULayer(MemoryLayer):
         z = keep.sigmoid()
         states = diagonal_scan((-keep).sigmoid(), z * candidate, h, first)
         return self.refine(x + self.out(states)), (states[:, -1],)
+
+    def make_step(self, rows: int) -> Step:
+        """Return one step of the layer."""
+        gates, out = normed(self.norm, self.gates.weight, self.gates.bias, rows), linear(self.out, rows)
+        refine = self.refine.make_step(rows)
+        half = widened(self.gates.bias).new_full((1,), 0.5)
+
+        def step(x: Tensor, memory: Memory) -> Tensor:
+            (h,) = memory
+            z, candidate = gates(x).chunk(2, 1)
+            # g(a) is the larger of a + 1/2 and sigmoid(a), which cross at 0.
+            candidate = torch.maximum(candidate + half, candidate.sigmoid())
+            h.lerp_(candidate, z.sigmoid_())
+            return refine(out(h).add_(x))
+
+        return step
 
 
 class MinGRU(LinearRecurrence[MinGRUState]):

@@ -35,9 +35,11 @@ from recollect.cores.linear.stack import (
     Memory,
     MemoryLayer,
     Refine,
+    Step,
     log_expm1,
     time_constants,
 )
+from recollect.cores.linear.step import normed, product, widened
 from recollect.ops.linear import Linear
 from recollect.ops.matrix_scan import linear_attention
 from recollect.ops.torch_internals import is_traced
@@ -99,6 +101,48 @@ class MLSTMLayer(MemoryLayer):
         read = F.layer_norm(read, read.shape[-1:], eps=EPSILON).flatten(-2) * self.norm_heads
         x = self.refine(x + self.out(gate.sigmoid() * read))
         return x, (joined[..., :-1], joined[..., -1], peak[:, -1])
+
+    def make_step(self, rows: int) -> Step:
+        """Return one step of the layer; q, k, v, gate, i and f are one product."""
+        heads, (e, v), cap = self.num_heads, self.sizes, self.cap
+        q, k, values, gate = self.expand.weight.split(self.split)
+        values = F.pad(values.unflatten(0, (heads, v)), (0, 0, 0, 1)).flatten(0, 1)  # the value 1 is a bias alone
+        joined = torch.cat((q * e**-0.5, k, values, gate, self.gates.weight / cap))
+        ones = F.pad(values.new_zeros(heads, v), (0, 1), value=1.0).flatten()
+        zeros = values.new_zeros(heads * e)
+        bias = torch.cat((zeros, zeros, ones, values.new_zeros(heads * v), self.gates.bias / cap))
+        expand, sizes = normed(self.norm, joined, bias, rows), (heads * e, heads * e, len(ones), heads * v, 2 * heads)
+        largest, epsilon = widened(bias).new_full((1,), cap), widened(bias).new_full((1,), EPSILON)
+        out, refine = product(self.out.weight * self.norm_heads, None, rows), self.refine.make_step(rows)
+
+        def step(x: Tensor, memory: Memory) -> Tensor:
+            matrix, m = memory  # b h e (v + 1), b h
+            q, k, values, gate, limits = expand(x).split_with_sizes(sizes, 1)
+            i, f = limits.tanh_().mul_(largest).chunk(2, 1)
+            carried = F.logsigmoid(f).add_(m)
+            torch.maximum(carried, i, out=m)
+            forget, strength = carried.sub_(m).exp_(), i.sub_(m).exp_()
+            values = values.view(-1, heads, v + 1).mul_(strength.unsqueeze(2))
+            matrix.mul_(forget.view(-1, heads, 1, 1))
+            matrix.addcmul_(k.view(-1, heads, e, 1), values.unsqueeze(2))
+            read = torch.bmm(q.reshape(-1, 1, e), matrix.view(-1, e, v + 1)).view(-1, heads, v + 1)
+            read, total = read.split_with_sizes((v, 1), 2)
+            least = m.neg().exp_().unsqueeze(2)
+            read = read / torch.maximum(total.abs(), least).add_(epsilon)
+            read = F.layer_norm(read, (v,), eps=EPSILON).flatten(1)
+            return refine(out(gate.sigmoid_().mul_(read)).add_(x))
+
+        return step
+
+    def to_step(self, memory: Memory) -> Memory:
+        """Return the matrices with the sums of keys as one more column, and the stabilizers."""
+        matrix, total, m = memory
+        return torch.cat((matrix, total[..., None]), -1), m.clone()
+
+    def from_step(self, memory: Memory) -> Memory:
+        """Return the matrices, the sums of keys and the stabilizers."""
+        joined, m = memory
+        return joined[..., :-1], joined[..., -1], m
 
     def flops(self) -> int:
         """Return those of one read and one write of every matrix with its sum of keys."""

@@ -35,9 +35,11 @@ from recollect.cores.linear.stack import (
     MemoryLayer,
     Refine,
     ShortConvolution,
+    Step,
     log_expm1,
     time_constants,
 )
+from recollect.cores.linear.step import linear, normed, widened
 from recollect.ops.diagonal_scan import diagonal_scan
 from recollect.ops.linear import Linear
 from recollect.ops.short_convolution import short_convolution
@@ -111,6 +113,27 @@ class RGLRULayer(MemoryLayer):
         states = diagonal_scan(log_a.exp(), scale * (i * u), h, first)
         read = F.gelu(gate, approximate="tanh") * states
         return self.refine(x + self.out(read)), (states[:, -1], window)
+
+    def make_step(self, rows: int) -> Step:
+        """Return one step of the layer."""
+        expand = normed(self.norm, self.expand.weight, self.expand.bias, rows)
+        convolve, out, refine = self.convolution.make_step(), linear(self.out, rows), self.refine.make_step(rows)
+        blocks, offsets = widened(self.gates.weight), widened(self.gates.bias)[:, None]
+        heads, half = len(blocks), offsets.new_full((1,), 0.5)
+        rate = -2 * SHARPNESS * F.softplus(widened(self.decay)).view(heads, 1, -1)
+
+        def step(x: Tensor, memory: Memory) -> Tensor:
+            h, window = memory
+            gate, u = expand(x).chunk(2, 1)
+            u = convolve(u, window).view(len(x), heads, -1).transpose(0, 1)  # h b e
+            r, i = torch.baddbmm(offsets, u, blocks).sigmoid_().chunk(2, 2)
+            log_square = r.mul_(rate)
+            a = (log_square * half).exp_()
+            update = log_square.expm1_().neg_().sqrt_().mul_(i)
+            h.view(len(x), heads, -1).transpose(0, 1).mul_(a).addcmul_(update, u)
+            return refine(out(F.gelu(gate, approximate="tanh").mul_(h)).add_(x))
+
+        return step
 
     def flops(self) -> int:
         """Return those of the block-diagonal gates."""

@@ -27,6 +27,7 @@ output is RMS-normalized as in the other linear recurrences.
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -34,7 +35,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recollect.cores.linear.config import RWKV7Config
-from recollect.cores.linear.stack import LinearRecurrence, Memory, MemoryLayer, time_constants, unit
+from recollect.cores.linear.stack import EPSILON, LinearRecurrence, Memory, MemoryLayer, Step, time_constants, unit
+from recollect.cores.linear.step import Map, least_length, linear, stacked, unit_length, widened
 from recollect.ops.linear import Linear
 from recollect.ops.matrix_scan import Write, delta_rule
 
@@ -93,6 +95,25 @@ class Feedforward(nn.Module):
         p = self.norm(x)
         seen = p + (shifted(p, previous, first) - p) * self.shift
         return x + self.contract(self.expand(seen).relu().square()), p[:, -1]
+
+    def make_step(self, rows: int) -> Callable[[Tensor, Tensor], Tensor]:
+        """Return :meth:`forward` for one step ``[b, d]``, which changes the step before in place."""
+        norm, shift = layer_norm(self.norm), widened(self.shift)
+        expand, contract = linear(self.expand, rows), linear(self.contract, rows)
+
+        def feedforward(x: Tensor, previous: Tensor) -> Tensor:
+            p = norm(x)
+            seen = torch.lerp(p, previous, shift)
+            previous.copy_(p)
+            return contract(expand(seen).relu_().square_()).add_(x)
+
+        return feedforward
+
+
+def layer_norm(norm: nn.LayerNorm) -> Map:
+    """Return a layer norm in the dtype of a step."""
+    weight, bias = widened(norm.weight), widened(norm.bias)
+    return lambda x: F.layer_norm(x, norm.normalized_shape, weight, bias, norm.eps)
 
 
 class RWKV7Layer(MemoryLayer):
@@ -175,6 +196,53 @@ class RWKV7Layer(MemoryLayer):
             x, forward_previous = self.feedforward(x, forward_previous, first)
         return x, (matrix, n[:, -1].to(kind), forward_previous.to(kind)), lowest
 
+    def make_step(self, rows: int, lowest: list[Tensor] | None = None) -> Step:
+        """Return one step of the layer; the first layer leaves its values in ``lowest`` for the others."""
+        heads, e, lowest = self.num_heads, self.bonus.shape[1], [] if lowest is None else lowest
+        mix = self.value_mix
+        norm, shift = layer_norm(self.norm), widened(self.shift[[0, 2, 3, 4, 1, 5]])[:, None]  # r k v a w g
+        project = stacked([part.weight for part in (self.r, self.k, self.v)], None, rows)
+        maps = [*([mix] if mix else []), self.rate, self.decay, self.gate]
+        down, first = stacked([part.down.weight for part in maps], None, rows), 2 if mix else 3
+        zeros = torch.zeros_like(self.decay.up.bias)
+        up = stacked([m.up.weight for m in maps], [zeros if m.up.bias is None else m.up.bias for m in maps], rows)
+        xi, alpha, bonus = widened(self.erase_scale), widened(self.rate_share), widened(self.bonus)
+        scale, offset = widened(self.norm_scale), widened(self.norm_shift)
+        rest, speed = 1 - alpha, alpha.new_full((1,), -SLOWEST)
+        least = least_length(EPSILON, 1, alpha)
+        out, feedforward = linear(self.out, rows), self.feedforward and self.feedforward.make_step(rows)
+
+        def step(x: Tensor, memory: Memory) -> Tensor:
+            matrix, previous, forward_previous = memory
+            n = norm(x)
+            mixed = torch.lerp(n, previous, shift)
+            previous.copy_(n)
+            r, k, values = project(mixed[:3]).unbind(0)
+            low = down(mixed[first:])
+            low[-2].tanh_()
+            low[-1].sigmoid_()
+            *mixes, rate, decay, gate = up(low).unbind(0)
+            if mixes:
+                values = values.lerp_(lowest[0], mixes[0].sigmoid_())
+            else:
+                lowest[:] = [values]
+            rate, decay = rate.sigmoid_(), decay.sigmoid_().mul_(speed).exp_()
+            erase = unit_length((k * xi).view(-1, heads, e), least)
+            k = k.mul_(torch.addcmul(rest, alpha, rate)).view(-1, heads, e)
+            r, values = r.view(-1, heads, e), values.view(-1, heads, e)
+            heads_of = matrix.view(-1, e, e)
+            known = torch.bmm(erase.view(-1, 1, e), heads_of)
+            matrix.mul_(decay.view(-1, heads, e, 1))
+            heads_of.baddbmm_(rate.view(-1, heads, e).mul(erase).view(-1, e, 1), known, alpha=-1)
+            matrix.addcmul_(k.unsqueeze(3), values.unsqueeze(2))
+            read = torch.bmm(r.reshape(-1, 1, e), heads_of).view(-1, heads, e)
+            read = torch.addcmul(offset, F.layer_norm(read, (e,), eps=e * HEAD_EPSILON), scale)
+            read.addcmul_(r.mul_(k).mul_(bonus).sum(-1, keepdim=True), values)
+            x = out(gate.mul_(read.flatten(1))).add_(x)
+            return feedforward(x, forward_previous) if feedforward else x
+
+        return step
+
     def _heads(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.num_heads, -1))
 
@@ -191,6 +259,11 @@ class RWKV7(LinearRecurrence[RWKV7State]):
 
     def __init__(self, config: RWKV7Config, input_dim: int) -> None:
         super().__init__(config, input_dim, [RWKV7Layer(config, index) for index in range(config.num_layers)])
+
+    def make_steps(self, rows: int) -> list[Step]:
+        """Return one step of every layer."""
+        lowest: list[Tensor] = []
+        return [layer.make_step(rows, lowest) for layer in self.layers]
 
     def _unroll_block(self, inputs: Tensor, state: RWKV7State, is_first: Tensor) -> tuple[Tensor, RWKV7State]:
         x, memories, values = self.project(inputs).to(state.matrix.dtype), [], None
