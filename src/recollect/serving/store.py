@@ -160,20 +160,14 @@ class StreamStore:
         Returns:
             What became of each, in order.
         """
-        found: dict[int, Answer | RefusedError] = {}
-        ids = {step.id for step in steps}
-        accepted: list[int] = []
-        for place, step in enumerate(steps):
-            try:
-                self._accept(step, ids)
-                accepted.append(place)
-            except RefusedError as refusal:
-                found[place] = refusal
-        found.update(zip(accepted, self._advance([steps[place] for place in accepted]), strict=True))
+        ids, now = {step.id for step in steps}, self._clock()
+        refused = [self._refusal_of(step, ids, now) for step in steps]
+        accepted = [step for step, refusal in zip(steps, refused, strict=True) if refusal is None]
+        answers = iter(self._advance(accepted))
+        found = [next(answers) if refusal is None else refusal for refusal in refused]
         self.counts["batches"] += bool(accepted)
-        for answer in found.values():
-            self.counts["steps" if isinstance(answer, Answer) else f"refused {answer.status}"] += 1
-        return [found[place] for place in range(len(steps))]
+        self.counts.update(Counter("steps" if isinstance(one, Answer) else f"refused {one.status}" for one in found))
+        return found
 
     def fork(self, id: str, new: str | None = None) -> str:
         """Copy a stream, with the steps that can be rolled back, and return the id of the copy.
@@ -323,24 +317,33 @@ class StreamStore:
             raise RefusedError(507, f"streams={len(self)}: no more than most_streams={most}; delete some, or raise it")
         return id
 
-    def _entry(self, id: str) -> Entry:
+    def _entry(self, id: str, now: float | None = None) -> Entry:
         entry = self._live.get(id) or self._on_disk.get(id)
         if entry is None:
             raise RefusedError(404, f"stream={str(id)[:80]!r}: there is none; create it with POST /streams")
-        entry.used = self._clock()
-        if id in self._live:
+        entry.used = self._clock() if now is None else now
+        if entry.row >= 0:
             self._live.move_to_end(id)
         return entry
 
-    def _accept(self, step: Step, ids: Collection[str]) -> None:
+    def _refusal_of(self, step: Step, ids: Collection[str], now: float) -> RefusedError | None:
+        """Bring the stream of a step into memory, and return why the step cannot be taken; None if it can."""
+        try:
+            self._accept(step, ids, now)
+        except RefusedError as refusal:
+            return refusal
+        return None
+
+    def _accept(self, step: Step, ids: Collection[str], now: float) -> None:
         """Bring the stream of a step into memory, and raise a RefusedError if the step cannot be taken."""
-        entry = self._entry(step.id)
+        entry = self._entry(step.id, now)
         if step.at is not None and step.at != entry.steps:
             raise RefusedError(409, f"at={step.at}: stream {step.id!r} has taken {entry.steps} steps; send that number")
         missing = self.interface.missing(step.inputs, is_first=step.is_first or not entry.steps)
         if missing is not None:
             raise RefusedError(422, f"inputs.{missing}: it is missing; give {', '.join(self.interface.inputs)}")
-        self._in_memory(step.id, ids)
+        if entry.row < 0:
+            self._in_memory(step.id, ids)
 
     def _advance(self, steps: Sequence[Step]) -> list[Answer | RefusedError]:
         """Take accepted steps; where the model refuses one, the others are taken without it."""
@@ -361,24 +364,34 @@ class StreamStore:
             [step.is_first or not entry.steps for step, entry in zip(steps, entries, strict=True)], device=device
         )
         index = index.to(device)
-        carried = {port.name: part for port, part in zip(self.interface.carried, self._carried, strict=True)}
-        given = {}
-        for name, port in self.interface.inputs.items():
-            before = carried[name][index].cpu().numpy() if name in carried else [_zeros(port)] * len(steps)
-            parts = [step.inputs.get(name, before[place]) for place, step in enumerate(steps)]
-            given[name] = torch.from_numpy(np.stack(parts)).to(device)
+        given = self._inputs_of(steps, index)
         if self._past is not None:
             self._remember(self._read(rows), rows, [entry.steps for entry in entries])
         outputs = self.interface.step(self._stream, given, rows, first)
         for port, part in zip(self.interface.carried, self._carried, strict=True):
             part.index_copy_(0, index, outputs[str(port.source)].to(part.dtype))
-        arrays = {name: to_array(output) for name, output in outputs.items()}
         answers = []
-        for place, (step, entry) in enumerate(zip(steps, entries, strict=True)):
+        for step, entry, *values in zip(steps, entries, *map(to_array, outputs.values()), strict=True):
             entry.steps, entry.undo = entry.steps + 1, min(entry.undo + 1, self.config.rollback)
-            own = {name: array[place] for name, array in arrays.items()}
-            answers.append(Answer(step.id, own, entry.steps, self.version))
+            answers.append(Answer(step.id, dict(zip(outputs, values, strict=True)), entry.steps, self.version))
         return answers
+
+    def _inputs_of(self, steps: Sequence[Step], index: Tensor) -> dict[str, Tensor]:
+        """Return the inputs of steps of some rows, ``[r, *shape]`` by name."""
+        carried = {port.name: part for port, part in zip(self.interface.carried, self._carried, strict=True)}
+        given = {}
+        for name, port in self.interface.inputs.items():
+            kept = (
+                carried[name][index].cpu()
+                if name in carried
+                else torch.zeros(len(steps), *port.shape, dtype=port.dtype)
+            )
+            array = kept.numpy()  # the same memory
+            for place, step in enumerate(steps):
+                if (sent := step.inputs.get(name)) is not None:
+                    array[place] = sent
+            given[name] = kept.to(index.device)
+        return given
 
     def _in_memory(self, id: str, keep: Collection[str]) -> Entry:
         """Return a stream after it was brought into memory; those of ``keep`` are not sent to disk for it."""
@@ -452,7 +465,3 @@ class StreamStore:
         """Return the memory of a stream so many steps ago."""
         place = entry.row * self.config.rollback + (entry.steps - back) % self.config.rollback
         return map_state(torch.clone, take_rows(self._past, slice(place, place + 1)))
-
-
-def _zeros(port: Any) -> np.ndarray:
-    return np.zeros(port.shape, str(port.dtype).removeprefix("torch."))
