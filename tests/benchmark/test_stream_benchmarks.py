@@ -9,10 +9,13 @@ from recollect.benchmark import (
     HTTPBenchmark,
     PrecisionBenchmark,
     ServingBenchmark,
+    SoakBenchmark,
     render_http,
     render_precision,
     render_serving,
+    render_soak,
     run_http,
+    run_soak,
 )
 from recollect.benchmark import run_precision as measure_precision
 from recollect.benchmark import run_serving as measure_serving
@@ -43,15 +46,28 @@ def test_models_that_do_not_act_are_refused():
 
 def test_store_answers_all_askers():
     results = measure_serving(ServingBenchmark(quick=True, output=""))
-    assert [(row.askers, row.cache) for row in results.rows] == [
-        (askers, cache) for askers in (2, 4) for cache in ("float32", "bfloat16")
+    assert [(row.askers, row.cache, row.age) for row in results.rows] == [
+        (askers, cache, age) for askers in (2, 4) for cache in ("float32", "bfloat16") for age in (20, 9)
     ]
     for row in results.rows:
         assert row.steps >= row.askers
         assert row.steps_per_s > 0 and math.isfinite(row.p99_ms)
         assert 1 <= row.rows_per_call <= row.askers
-    assert results.rows[1].store_bytes < 0.6 * results.rows[0].store_bytes
+    assert results.rows[2].store_bytes < 0.6 * results.rows[0].store_bytes
+    assert results.rows[0].fill > results.rows[1].fill > 0
+    assert all(row.last_age > row.age for row in results.rows)
     assert render_serving(results)
+
+
+def test_a_soak_test_takes_all_steps_and_reads_the_memory(tmp_path):
+    config = SoakBenchmark(quick=True, output=str(tmp_path))
+    results = run_soak(config)
+    assert [row.steps // 50 for row in results.rows] == [1, 2, 3, 4] and results.rows[-1].steps < 200 + config.askers
+    first = results.rows[0].resident_bytes
+    assert [row.growth for row in results.rows] == [row.resident_bytes - first for row in results.rows]
+    [saved] = [json.loads(path.read_text()) for path in tmp_path.glob("soak-*.json")]
+    assert saved["rows"][-1]["steps"] == results.rows[-1].steps
+    assert render_soak(results)
 
 
 def test_a_server_answers_all_connections():

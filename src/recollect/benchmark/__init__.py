@@ -15,6 +15,7 @@ from recollect.benchmark.config import (
     PrecisionBenchmark,
     RooflineBenchmark,
     ServingBenchmark,
+    SoakBenchmark,
 )
 from recollect.lazy import attach
 
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from recollect.benchmark.roofline import run_roofline as run_roofline
     from recollect.benchmark.serving import render_serving as render_serving
     from recollect.benchmark.serving import run_serving as run_serving
+    from recollect.benchmark.soak import render_soak as render_soak
+    from recollect.benchmark.soak import run_soak as run_soak
     from recollect.benchmark.table import render as render
 
 BENCHMARKS: dict[str, tuple[type, str, str]] = {
@@ -48,6 +51,7 @@ BENCHMARKS: dict[str, tuple[type, str, str]] = {
     "neighbours": (NeighboursBenchmark, "run_neighbours", "render_neighbours"),
     "precision": (PrecisionBenchmark, "run_precision", "render_precision"),
     "serving": (ServingBenchmark, "run_serving", "render_serving"),
+    "soak": (SoakBenchmark, "run_soak", "render_soak"),
     "http": (HTTPBenchmark, "run_http", "render_http"),
 }
 """Benchmarks of ``recollect benchmark``: settings, and the functions of this package that measure and make a table."""
@@ -65,6 +69,7 @@ __getattr__ = attach(
         "render_roofline": "roofline",
         "render_precision": "precision",
         "render_serving": "serving",
+        "render_soak": "soak",
         "run": "cores",
         "run_chunks": "chunks",
         "run_export": "export",
@@ -74,5 +79,6 @@ __getattr__ = attach(
         "run_roofline": "roofline",
         "run_precision": "precision",
         "run_serving": "serving",
+        "run_soak": "soak",
     },
 )

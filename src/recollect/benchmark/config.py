@@ -252,8 +252,8 @@ class ServingBenchmark:
     """Live streams."""
     askers: tuple[int, ...] = (64, 256)
     """Clients, each with one request at a time, of a stream drawn at random."""
-    warm: int = 300
-    """Steps that each stream has taken before: the 33 chunks of 8 steps of the default model are full."""
+    ages: tuple[int, ...] = (300, 40)
+    """Steps that each stream has taken before: 300 fill the 33 chunks of 8 steps of the default model, 40 fill 5."""
     formats: tuple[str, ...] = ("float32/float32", "float32/bfloat16")
     """Formats WEIGHTS/CACHE of the streams, which take turns."""
     seed: int = 0
@@ -269,13 +269,49 @@ class ServingBenchmark:
 
     def __post_init__(self) -> None:
         if self.quick:
-            for name, value in {"streams": 8, "askers": (2, 4), "warm": 20, "repeats": 2, "seconds": 0.05}.items():
+            for name, value in {"streams": 8, "askers": (2, 4), "ages": (20, 9), "repeats": 2, "seconds": 0.05}.items():
                 object.__setattr__(self, name, value)
-        _require_at_least(self, 1, "streams", "warm")
+        _require_at_least(self, 1, "streams")
         _require_at_least(self, 2, "repeats")
+        require(all(age >= 1 for age in self.ages), "ages", self.ages, "use at least 1")
         require(all(1 <= n <= self.streams for n in self.askers), "askers", self.askers, f"use 1 to {self.streams}")
         for name in self.formats:
             require(name.count("/") == 1, "formats", name, "give WEIGHTS/CACHE, such as float32/bfloat16")
+
+
+@dataclass(frozen=True)
+class SoakBenchmark:
+    """Resident memory of a store of live streams over very many steps, on one thread."""
+
+    model: str = "model:t-maze-hcam"
+    """Model: run directory, model folder or model:NAME."""
+    streams: int = 2000
+    """Live streams."""
+    askers: int = 64
+    """Clients, each with one request at a time, of a stream drawn at random."""
+    age: int = 300
+    """Steps that each stream has taken before."""
+    cache: Literal["float32", "bfloat16"] = "float32"
+    """Format of what is kept of steps."""
+    steps: int = 10_000_000
+    """Steps of all streams together."""
+    readings: int = 20
+    """Readings of the resident memory; the first one comes after as many steps as there are between two."""
+    seed: int = 0
+    """Seed of the choice of streams and inputs."""
+    quick: bool = False
+    """Test run with 8 streams."""
+    output: str = "benchmarks/results"
+    """Folder for the CSV and JSON files; empty saves nothing."""
+
+    def __post_init__(self) -> None:
+        if self.quick:
+            for name, value in {"streams": 8, "askers": 4, "age": 9, "steps": 200, "readings": 4}.items():
+                object.__setattr__(self, name, value)
+        _require_at_least(self, 1, "streams", "age")
+        _require_at_least(self, 2, "readings")
+        require(1 <= self.askers <= self.streams, "askers", self.askers, f"use 1 to {self.streams}")
+        require(self.steps >= self.readings, "steps", self.steps, f"use at least readings={self.readings}")
 
 
 @dataclass(frozen=True)

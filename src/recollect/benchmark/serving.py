@@ -1,12 +1,14 @@
-"""Benchmark of the store of live streams: steps per second, answer times and resident memory, with a full memory.
+"""Benchmark of the store of live streams: steps per second, answer times and resident memory, by age of the streams.
 
 A few askers, of many streams, each ask for a step of a stream drawn at random, and again when they have their answer.
 Their steps go through the batcher, in process; HTTP is not measured. Stores in several formats take turns.
 """
 
+import math
 import threading
 import time
 from dataclasses import asdict, dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,8 @@ from recollect.training.saved_models import load_model
 
 INPUTS = 256
 """Different inputs, which are drawn once."""
+Stores = dict[tuple[str, int], tuple[StreamStore, list[str]]]
+"""Stores and the ids of their streams, by formats and age."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,9 @@ class ServingRow:
     cache: str
     streams: int
     askers: int
-    fill: float  # share of the core's chunks that are stored; 1 in cores without
+    age: int  # steps of each stream before the first round
+    last_age: float  # mean at the end
+    fill: float  # share of the core's chunks that are stored before the first round; 1 in cores without
     steps_per_s: float  # median over the rounds
     best_steps_per_s: float
     steps_per_cpu_s: float  # median; by the processor time of the whole process
@@ -69,10 +75,11 @@ class Askers:
     def __init__(self, store: StreamStore, ids: list[str], number: int, seed: int) -> None:
         self.store, self.ids, self.number = store, ids, number
         self._draws = np.random.default_rng(seed)
+        self._coming: list[int] = []  # streams of the next requests
         self._inputs = [store.interface.parse(given) for given in _random_inputs(store, self._draws)]
 
-    def run(self, seconds: float) -> tuple[int, list[float], int]:
-        """Ask for so long, and return the number of answers, the answer times, and the number of calls."""
+    def run(self, seconds: float = math.inf, steps: float = math.inf) -> tuple[int, list[float], int]:
+        """Ask for so long or so many steps, and return the number of answers, their times, and the number of calls."""
         times: list[float] = []
         idle, end = threading.Event(), time.perf_counter() + seconds
         began: dict[int, float] = {}
@@ -84,7 +91,7 @@ class Askers:
                 times.append(now - began.pop(asker))  # type: ignore[call-overload]
                 if not isinstance(outcome, Answer):
                     errors.append(outcome)
-            if now < end and not errors:
+            if now < end and len(times) < steps and not errors:
                 self._ask(batcher, began, [asker for asker, _ in outcomes])
             elif not began:
                 idle.set()
@@ -92,18 +99,19 @@ class Askers:
         batches = self.store.counts["batches"]
         batcher = Batcher(self.store, deliver)
         self._ask(batcher, began, range(self.number))
-        idle.wait(seconds + 60)
+        idle.wait(None if seconds == math.inf else seconds + 60)
         batcher.release()
         if errors:
             raise errors[0]
         return len(times), times, self.store.counts["batches"] - batches
 
     def _ask(self, batcher: Batcher, began: dict[int, float], askers: Any) -> None:
-        chosen = self._draws.choice(len(self.ids), len(askers), replace=False).tolist()
-        given = self._draws.integers(len(self._inputs), size=len(askers)).tolist()
-        for asker, stream, which in zip(askers, chosen, given, strict=True):
+        for asker in askers:
+            if not self._coming:  # drawn for many requests at once, which costs little of the time that is measured
+                self._coming = self._draws.permutation(len(self.ids)).tolist()
+            stream = self._coming.pop()
             began[asker] = time.perf_counter()
-            batcher.step(Step(self.ids[stream], self._inputs[which]), asker)
+            batcher.step(Step(self.ids[stream], self._inputs[stream % INPUTS]), asker)
 
 
 def _random_inputs(store: StreamStore, draws: np.random.Generator) -> list[dict[str, Any]]:
@@ -121,15 +129,14 @@ def _random_inputs(store: StreamStore, draws: np.random.Generator) -> list[dict[
     ]
 
 
-def make_store(model: Any, config: ServingBenchmark, weights: Any, cache: Any) -> tuple[StreamStore, list[str]]:
-    """Return a store whose streams have all taken ``config.warm`` steps, and their ids."""
-    limits = ServingConfig(capacity=config.streams, most_rows=max(config.askers), weights=weights, cache=cache)
+def make_store(model: Any, limits: ServingConfig, age: int, seed: int) -> tuple[StreamStore, list[str]]:
+    """Return a full store whose streams have all taken ``age`` steps, and their ids."""
     store = StreamStore(model, limits)
     first = store.create()
-    inputs = [store.interface.parse(given) for given in _random_inputs(store, np.random.default_rng(config.seed))]
-    for step in range(config.warm):
+    inputs = [store.interface.parse(given) for given in _random_inputs(store, np.random.default_rng(seed))]
+    for step in range(age):
         store.step([Step(first, inputs[step % INPUTS])])
-    return store, [first, *(store.fork(first) for _ in range(config.streams - 1))]
+    return store, [first, *(store.fork(first) for _ in range(limits.capacity - 1))]
 
 
 def run_serving(config: ServingBenchmark, progress: Progress = no_progress) -> ServingResults:
@@ -145,11 +152,12 @@ def run_serving(config: ServingBenchmark, progress: Progress = no_progress) -> S
     with one_thread():
         model = load_model(config.model)
         results = ServingResults(describe(), asdict(config), [])
-        stores = {}
-        for formats in config.formats:
-            progress(f"{config.streams} streams, {formats}")
-            weights, cache = formats.split("/")
-            stores[formats] = make_store(model, config, weights, cache)
+        stores: Stores = {}
+        for formats, age in product(config.formats, config.ages):
+            progress(f"{config.streams} streams of {age} steps, {formats}")
+            kinds: Any = dict(zip(("weights", "cache"), formats.split("/"), strict=True))
+            limits = ServingConfig(capacity=config.streams, most_rows=max(config.askers), **kinds)
+            stores[formats, age] = make_store(model, limits, age, config.seed)
         for number in config.askers:
             results.rows.extend(_measure(stores, number, config, model, progress))
         for store, _ in stores.values():
@@ -159,15 +167,15 @@ def run_serving(config: ServingBenchmark, progress: Progress = no_progress) -> S
 
 
 def _measure(
-    stores: dict[str, tuple[StreamStore, list[str]]],
+    stores: Stores,
     number: int,
     config: ServingBenchmark,
     model: Any,
     progress: Progress,
 ) -> list[ServingRow]:
     askers = {name: Askers(store, ids, number, config.seed) for name, (store, ids) in stores.items()}
-    rates: dict[str, list[tuple[float, float]]] = {name: [] for name in stores}
-    times: dict[str, list[float]] = {name: [] for name in stores}
+    rates: dict[tuple[str, int], list[tuple[float, float]]] = {name: [] for name in stores}
+    times: dict[tuple[str, int], list[float]] = {name: [] for name in stores}
     calls, resident = dict.fromkeys(stores, 0), 0
     for round_ in range(config.repeats + 1):  # the first warms up
         progress(f"{number} askers, round {round_} of {config.repeats}")
@@ -181,8 +189,8 @@ def _measure(
         resident = resident if round_ else resident_bytes()
     grown = resident_bytes() - resident
     rows = []
-    for name, (store, _) in stores.items():
-        weights, cache = name.split("/")
+    for name, (store, ids) in stores.items():
+        weights, cache = name[0].split("/")
         wall, per_cpu = (np.array(part) for part in zip(*rates[name], strict=True))
         middle, slow = np.quantile(times[name], (0.5, 0.99))
         rows.append(
@@ -191,7 +199,9 @@ def _measure(
                 cache=cache,
                 streams=config.streams,
                 askers=number,
-                fill=_fill(model, config.warm),
+                age=name[1],
+                last_age=round(float(np.mean([store.about(id)["steps"] for id in ids])), 1),
+                fill=_fill(model, name[1]),
                 steps_per_s=round(float(np.median(wall))),
                 best_steps_per_s=round(float(wall.max())),
                 steps_per_cpu_s=round(float(np.median(per_cpu))),
@@ -208,26 +218,34 @@ def _measure(
     return rows
 
 
-def _fill(model: Any, warm: int) -> float:
+def _fill(model: Any, age: int) -> float:
     """Return the share of a core's chunks that are stored after so many steps; 1 for a core without."""
     config: Any = getattr(getattr(model, "core", model), "config", None)
     chunks = getattr(config, "num_chunks", None)
-    return 1.0 if not chunks else min(1.0, warm // config.stride / chunks)
+    return 1.0 if not chunks else min(1.0, age // config.stride / chunks)
 
 
 def render_serving(results: ServingResults) -> Group:
     """Return the results as a table for a terminal."""
-    asked, fill = results.config, results.rows[0].fill
-    title = (
-        f"{asked['streams']:,} live streams of {asked['model']}, one thread; {100 * fill:.0f} % of their memory filled"
+    asked = results.config
+    table = Table(title=f"{asked['streams']:,} live streams of {asked['model']}, one thread")
+    names = (
+        "weights/cache",
+        "age\nsteps",
+        "filled\n%",
+        "askers",
+        "steps/s",
+        "steps per\ncpu second",
+        "rows\na call",
+        "p50\nms",
+        "p99\nms",
     )
-    table = Table(title=title)
-    names = ("weights/cache", "askers", "steps/s", "steps per\ncpu second", "rows\na call", "p50\nms", "p99\nms")
     for name in (*names, "store\nMB", "growth\nMB"):
         table.add_column(name, justify="left" if name == "weights/cache" else "right")
     for row in results.rows:
         speed = f"{row.steps_per_s:,.0f}", f"{row.steps_per_cpu_s:,.0f}", f"{row.rows_per_call:.0f}"
         late = f"{row.p50_ms:.1f}", f"{row.p99_ms:.1f}"
         sizes = f"{row.store_bytes / 1e6:.0f}", f"{row.resident_growth / 1e6:+.1f}"
-        table.add_row(f"{row.weights}/{row.cache}", str(row.askers), *speed, *late, *sizes)
+        age = f"{row.age}-{row.last_age:.0f}", f"{100 * row.fill:.0f}"
+        table.add_row(f"{row.weights}/{row.cache}", *age, str(row.askers), *speed, *late, *sizes)
     return Group(table, results.hardware(), "Medians over the rounds; answer times of all rounds together.")
