@@ -58,14 +58,14 @@ class RingAttention:
         self.qkv = PackedLinear.for_stream(weight, bias, rows=batch_size, dtype=self.dtype)
         self.offset_keys = None if offset_keys is None else offset_keys.to(self.dtype).transpose(1, 2).contiguous()
         self.offset_bias = None if offset_bias is None else offset_bias.to(self.dtype)[:, None]  # h 1 w+1
-        # Heads before rows: products with R are then one product per head, and rows with K one per head and row.
+        # Rows before heads: what a step of some rows reads and writes is then one piece of memory for each of them.
         entry = (2, self.width // num_heads)
         self.cached = cache_dtype(self.dtype)  # where it is narrower, so are the products with keys and values
-        self.ring = MirrorRing(num_heads * batch_size, window + 1, entry, weight.new_empty(0, dtype=self.cached))
+        self.ring = MirrorRing(batch_size * num_heads, window + 1, entry, weight.new_empty(0, dtype=self.cached))
 
     def entry(self, keys_values: Tensor) -> Tensor:
-        """Split keys and values ``[b, ..., 2 dim]`` into heads ``[h*b, ..., 2, e]``."""
-        return keys_values.unflatten(-1, (2, self.num_heads, -1)).movedim(-2, 0).flatten(0, 1)
+        """Split keys and values ``[b, ..., 2 dim]`` into heads ``[b*h, ..., 2, e]``."""
+        return keys_values.unflatten(-1, (2, self.num_heads, -1)).movedim(-2, 1).flatten(0, 1)
 
     def load(self, keys_values: Tensor, rows: Rows | None = None) -> None:
         """Replace the ring: ``[b, w, 2 dim]``, oldest first."""
@@ -75,15 +75,15 @@ class RingAttention:
 
     def contents(self, rows: Rows | None = None) -> Tensor:
         """Return the keys and values of the last w steps, ``[b, w, 2 dim]``."""
-        heads = self.ring.window(self._places(rows))[:, 1:].unflatten(0, (self.num_heads, -1))  # h b w 2 e
-        return heads.movedim(0, -2).flatten(-3)
+        heads = self.ring.window(self._places(rows))[:, 1:].unflatten(0, (-1, self.num_heads))  # b h w 2 e
+        return heads.movedim(1, -2).flatten(-3)
 
     def clear(self, rows: Rows) -> None:
         """Set the buffers of rows that begin an episode to zero."""
-        self.ring.clear(rows.of_heads(self.num_heads))
+        self.ring.clear(rows.of_parts(self.num_heads))
 
     def _places(self, rows: Rows | None) -> Tensor | None:
-        return None if rows is None else rows.of_heads(self.num_heads)
+        return None if rows is None else rows.of_parts(self.num_heads)
 
     def __call__(
         self,
@@ -108,23 +108,25 @@ class RingAttention:
         qkv = self.qkv(F.layer_norm(x, x.shape[-1:]).to(self.dtype))
         if turn is not None:
             qkv = torch.cat((turn(qkv[:, : 2 * d]), qkv[:, 2 * d :]), 1)
-        queries = qkv[:, :d].reshape(b, h, -1).transpose(0, 1)  # h b e
+        queries = qkv[:, :d].unflatten(1, (h, -1))  # b h e
         self.ring.push(self.entry(qkv[:, d:]), self._places(rows))
-        keys, values = self.ring.window(self._places(rows)).unbind(2)  # h*b w+1 e
+        keys, values = self.ring.window(self._places(rows)).unbind(2)  # b*h w+1 e
         scores = self.offset_bias
         if hidden is not None:
             scores = hidden.to(self.dtype).expand(h, -1, -1) if scores is None else scores + hidden.to(self.dtype)
         if self.offset_keys is not None:
-            keys_of = queries, self.offset_keys
+            keys_of = queries.transpose(0, 1), self.offset_keys
             scores = torch.bmm(*keys_of) if scores is None else torch.baddbmm(scores, *keys_of)
-        queries = queries.reshape(h * b, 1, -1)
+        if scores is not None:
+            scores = scores.expand(h, b, -1).transpose(0, 1).reshape(b * h, 1, -1)
+        queries = queries.reshape(b * h, 1, -1)
         keys = keys.transpose(1, 2)
         if scores is None:
             scores = torch.bmm(queries.to(self.cached), keys)
         elif self.cached != self.dtype:
-            scores = scores.expand(h, b, -1).reshape(h * b, 1, -1) + torch.bmm(queries.to(self.cached), keys)
+            scores = scores + torch.bmm(queries.to(self.cached), keys)
         else:
-            scores = torch.baddbmm(scores.expand(h, b, -1).reshape(h * b, 1, -1), queries, keys)
+            scores = torch.baddbmm(scores, queries, keys)
         if scores.dtype in (torch.bfloat16, torch.float16):
             scores = scores.float()
         if self.top_k is None:
@@ -132,32 +134,32 @@ class RingAttention:
         else:
             seen = torch.ones_like(scores, dtype=torch.bool)
             if hidden is not None:
-                seen = (hidden == 0).expand(h, b, -1).reshape(scores.shape)
+                seen = (hidden == 0)[:, None].expand(b, h, -1).reshape(scores.shape)
             weights = softmax_top_k(scores, seen, self.top_k)
         if self.tap.has_listeners:
-            self.tap(weights.view(h, b, 1, -1).transpose(0, 1))
-        read = torch.bmm(weights.to(self.cached), values).to(self.dtype)  # h*b 1 e
-        return read.view(h, b, -1).transpose(0, 1).reshape(b, d)
+            self.tap(weights.view(b, h, 1, -1))
+        read = torch.bmm(weights.to(self.cached), values).to(self.dtype)  # b*h 1 e
+        return read.view(b, d)
 
     def block(self, x: Tensor, hidden: Tensor, turn: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """Attend to the windows of t new steps in one pass.
 
         Args:
             x: ``[b*t, dim]``, raw.
-            hidden: float ``[h, b, t, s]``, from :meth:`Visibility.block`, in the dtype of the products.
+            hidden: float ``[b, h, t, s]``, from :meth:`Visibility.block`, in the dtype of the products.
             turn: applied to queries and keys ``[b, t, 2 dim]`` before their product.
 
         Returns:
             ``[b*t, dim]``, before the output projection.
         """
-        h, b, t, s = hidden.shape
+        b, h, t, s = hidden.shape
         d = self.width
         qkv = self.qkv(F.layer_norm(x, x.shape[-1:]).to(self.dtype)).view(b, t, 3 * d)
         if turn is not None:
             qkv = torch.cat((turn(qkv[..., : 2 * d]), qkv[..., 2 * d :]), -1)
-        heads = qkv.view(b, t, 3, h, d // h).permute(3, 0, 1, 2, 4).reshape(h * b, t, 3, d // h)
+        heads = qkv.view(b, t, 3, h, d // h).permute(0, 3, 1, 2, 4).reshape(b * h, t, 3, d // h)
         queries, new = heads[:, :, 0], heads[:, :, 1:]
-        keys, values = self._push(new.to(self.cached), s).to(self.dtype).unbind(2)  # h*b s e
+        keys, values = self._push(new.to(self.cached), s).to(self.dtype).unbind(2)  # b*h s e
         scores = torch.baddbmm(self._known(queries, hidden), queries, keys.transpose(1, 2))
         if scores.dtype in (torch.bfloat16, torch.float16):
             scores = scores.float()
@@ -166,12 +168,12 @@ class RingAttention:
         )
         if self.tap.has_listeners:
             padded = F.pad(weights.view(hidden.shape), (self.window + t - s, 0))
-            self.tap(to_window(padded, self.window).transpose(0, 1))
-        read = torch.bmm(weights.to(self.dtype), values)  # h*b t e
-        return read.view(h, b, t, -1).permute(1, 2, 0, 3).reshape(b * t, d)
+            self.tap(to_window(padded, self.window))
+        read = torch.bmm(weights.to(self.dtype), values)  # b*h t e
+        return read.view(b, h, t, -1).transpose(1, 2).reshape(b * t, d)
 
     def _push(self, new: Tensor, size: int) -> Tensor:
-        """Add ``[h*b, t, 2, e]`` and return the newest entries ``[h*b, size, 2, e]``, which may exceed the ring."""
+        """Add ``[b*h, t, 2, e]`` and return the newest entries ``[b*h, size, 2, e]``, which may exceed the ring."""
         if size <= self.ring.length:
             self.ring.extend(new)
             return self.ring.window()[:, -size:]
@@ -181,16 +183,17 @@ class RingAttention:
         return entries
 
     def _known(self, queries: Tensor, hidden: Tensor) -> Tensor:
-        """Return the part of scores ``[h*b, t, s]`` that does not depend on the keys."""
-        h, b, t, s = hidden.shape
+        """Return the part of scores ``[b*h, t, s]`` that does not depend on the keys."""
+        b, h, t, s = hidden.shape
         scores = hidden
         if self.offset_keys is not None:
-            offsets = torch.bmm(queries.reshape(h, b * t, -1), self.offset_keys)
+            of_heads = queries.view(b, h, t, -1).transpose(0, 1).reshape(h, b * t, -1)
+            offsets = torch.bmm(of_heads, self.offset_keys)
             offsets = offsets if self.offset_bias is None else offsets + self.offset_bias
-            scores = scores + to_full(offsets.unflatten(1, (b, t)))[..., -s:]
+            scores = scores + to_full(offsets.unflatten(1, (b, t)).transpose(0, 1))[..., -s:]
         elif self.offset_bias is not None:
-            scores = scores + to_full(self.offset_bias.expand(h, t, -1))[:, None, :, -s:]
-        return scores.reshape(h * b, t, s)
+            scores = scores + to_full(self.offset_bias.expand(h, t, -1))[..., -s:]
+        return scores.reshape(b * h, t, s)
 
 
 class StreamGate:
@@ -320,14 +323,14 @@ class Visibility:
         """Count the next t steps, and return the mask of the places that are hidden from them.
 
         Returns:
-            Float ``[h, b, t, s]``, the same for all heads: 0 where a step sees one of the newest s entries, of which
+            Float ``[b, h, t, s]``, the same for all heads: 0 where a step sees one of the newest s entries, of which
             the last t are the steps themselves, and the smallest number elsewhere.
         """
         ahead = torch.arange(steps, device=self.count.device)[:, None]
         back = ahead + self._most - torch.arange(self._most + steps, device=self.count.device)  # t s
         reach = (self.count[:, None, None] + ahead).clamp(max=self.window)  # b t 1
-        hidden = self._zeros.new_zeros(heads, *reach.shape[:2], back.shape[1])
-        hidden.masked_fill_((back < 0) | (back > reach), self._lowest)
+        hidden = self._zeros.new_zeros(len(reach), heads, *back.shape)
+        hidden.masked_fill_(((back < 0) | (back > reach))[:, None], self._lowest)
         self.count.add_(steps).clamp_(max=self.window)
         self._steps_to_full -= steps
         self._most = min(self._most + steps, self.window)

@@ -28,7 +28,7 @@ class Rows:
         self.index, self.batch_size = index, batch_size
         if numbers is not None:
             self.numbers = numbers
-        self._parts: dict[tuple[str, int], Tensor] = {}  # all layers of a core ask for the same
+        self._parts: dict[int, Tensor] = {}  # all layers of a core ask for the same
 
     def __len__(self) -> int:
         return self.index.shape[0]
@@ -38,19 +38,12 @@ class Rows:
         """The rows as Python numbers."""
         return self.index.tolist()
 
-    def of_heads(self, heads: int) -> Tensor:
-        """Return their rows of a buffer ``[h*b, ...]`` with heads before rows, long ``[h*r]``."""
-        if ("heads", heads) not in self._parts:
-            starts = torch.arange(0, heads * self.batch_size, self.batch_size, device=self.index.device)
-            self._parts["heads", heads] = (starts[:, None] + self.index).flatten()
-        return self._parts["heads", heads]
-
     def of_parts(self, parts: int) -> Tensor:
         """Return their rows of a buffer ``[b*n, ...]`` with rows before the n parts of each, long ``[r*n]``."""
-        if ("parts", parts) not in self._parts:
+        if parts not in self._parts:
             inside = torch.arange(parts, device=self.index.device)
-            self._parts["parts", parts] = (self.index[:, None] * parts + inside).flatten()
-        return self._parts["parts", parts]
+            self._parts[parts] = (self.index[:, None] * parts + inside).flatten()
+        return self._parts[parts]
 
 
 class MirrorRing:
