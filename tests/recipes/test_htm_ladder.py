@@ -66,7 +66,7 @@ def _result(row, passed, scores, seed=0, status="ok", seconds=60.0):
 def test_the_table_shows_the_best_rate_and_what_is_not_trained():
     results = [
         _result("hcam, rate 0.001", 3, [1, 1, 1, 0.5, 0.5, 0.5]),
-        _result("hcam, rate 0.0005", 5, [0.5, 1, 1, 1, 1, 1]),
+        _result("hcam, rate 0.0005", 0, [0.5, 1, 1, 1, 1, 1]),
         _result("hcam, rate 0.0005", 3, [1, 1, 1, 0.5, 0.6, 0.5], seed=1, seconds=120.0),
         _result("transformer-xl, rate 0.001", 0, [0.5, 1, 1, 1, 1, 0.5]),
         _result("lstm, rate 0.001", 0, [], status="failed"),
