@@ -171,6 +171,10 @@ def test_steps_that_are_refused_change_nothing_and_nobody_else():
     assert "at=7: stream 'b' has taken 0 steps" in str(answers[2])
     [lost] = store.step([Step("b", {})])
     assert lost.status == 422 and "inputs.inputs: it is missing" in str(lost)
+    both = store.step([Step("a", row(1)), Step("b", row(1, 2))])  # of a shape that could be repeated, or not
+    assert isinstance(both[0], Answer) and "has shape [2], of [1]" in str(both[1])
+    [number] = store.step([Step("b", {"inputs": np.float32(3)})])
+    assert number.status == 422 and "take inputs from StreamStore.interface.parse" in str(number)
     assert store.about("b")["steps"] == 0
     assert step_one(store, "b", 2, at=0).outputs["outputs"].tolist() == literal([(2, True)])
 

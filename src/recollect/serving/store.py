@@ -389,6 +389,9 @@ class StreamStore:
             array = kept.numpy()  # the same memory
             for place, step in enumerate(steps):
                 if (sent := step.inputs.get(name)) is not None:
+                    if np.shape(sent) != array.shape[1:]:  # would be repeated to the shape in silence
+                        has = f"has shape {list(np.shape(sent))}, of {list(array.shape[1:])}"
+                        raise ValueError(f"inputs.{name} {has}: take inputs from StreamStore.interface.parse")
                     array[place] = sent
             given[name] = kept.to(index.device)
         return given
