@@ -59,6 +59,38 @@ def test_two_threads_do_not_restore_what_the_other_one_changed(tmp_path):
     assert os.getcwd() == before
 
 
+@pytest.mark.parametrize("roams", [False, True])
+def test_a_thread_that_is_given_up_no_longer_holds_the_working_directory(roams, tmp_path, monkeypatch):
+    begun, done = threading.Event(), threading.Event()
+    (tmp_path / "its").mkdir()
+    (tmp_path / "ours").mkdir()
+
+    def hang():
+        with kept_process_settings():
+            if roams:
+                os.chdir(tmp_path / "its")
+            begun.set()
+            done.wait(600)
+        with kept_process_settings():  # a later block of the thread is one like any other
+            os.chdir(tmp_path / "its")
+
+    thread = threading.Thread(target=hang)
+    thread.start()
+    try:
+        assert begun.wait(600)
+        kept_process_settings.give_up(thread.ident)
+        monkeypatch.chdir(tmp_path / "ours")
+        with kept_process_settings():
+            pass
+        assert os.getcwd() == str(tmp_path / "ours")
+    finally:
+        done.set()
+        thread.join()
+    assert os.getcwd() == str(tmp_path / "ours")
+    kept_process_settings.give_up(thread.ident)  # it is in no block: nothing is left of it
+    assert not kept_process_settings.given_up and not kept_process_settings.directories
+
+
 def test_a_block_that_a_signal_ended_early_is_forgotten(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     kept_process_settings().__enter__()  # a signal came before the first line of its body

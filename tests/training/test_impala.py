@@ -17,6 +17,7 @@ from recollect.evaluation.world_guard import build_world
 from recollect.runs import checkpoints
 from recollect.runs.errors import NonFiniteError, WorldError
 from recollect.runs.metrics import read_rows
+from recollect.tasks.process_settings import kept_process_settings
 from recollect.training import (
     EvaluationConfig,
     FitConfig,
@@ -332,7 +333,7 @@ def test_an_actor_that_raises_is_named_in_the_learner():
 
 
 @pytest.mark.long
-def test_an_actor_that_hangs_is_named(monkeypatch):
+def test_an_actor_that_hangs_is_named_and_given_up(monkeypatch, tmp_path):
     monkeypatch.setattr("recollect.training.impala.actors.PATIENCE", 0.1)
     monkeypatch.setattr("recollect.training.impala.placement.PATIENCE", 0.1)
     made = trainer(CueConfig(fault="hang"), schedule=replace(OVERLAPPING, timeout=4.0))
@@ -340,6 +341,10 @@ def test_an_actor_that_hangs_is_named(monkeypatch):
     try:
         with pytest.raises(WorldError, match=r"no rollout for \d+ s from actor [01] \(4 steps into it\)"):
             run(made, 50)
+        monkeypatch.chdir(tmp_path)
+        with kept_process_settings():  # the next call of any world
+            pass
+        assert os.getcwd() == str(tmp_path)
     finally:
         RELEASE.set()
         for thread in made.actors.placement.threads:

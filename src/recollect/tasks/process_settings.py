@@ -27,6 +27,19 @@ class kept_process_settings:  # noqa: N801  (a function of contextlib costs more
     A signal may end a block before its last line. What it has left here is of this thread, and its next block replaces
     it.
     """
+    given_up: ClassVar[set[int]] = set()
+    """Threads whose block, if it ever ends, changes nothing (:meth:`give_up`)."""
+
+    @classmethod
+    def give_up(cls, thread: int) -> None:
+        """Do not wait for the block of a thread that hangs: other blocks no longer return to where it began.
+
+        Args:
+            thread: its ``ident``.
+        """
+        with cls.lock:
+            if cls.directories.pop(thread, None) is not None:
+                cls.given_up.add(thread)
 
     def __enter__(self) -> None:
         cls, thread = kept_process_settings, threading.get_ident()
@@ -38,9 +51,12 @@ class kept_process_settings:  # noqa: N801  (a function of contextlib costs more
         self.handlers = [signal.getsignal(number) for number in SIGNALS]
 
     def __exit__(self, *error: object) -> None:
-        cls = kept_process_settings
+        cls, thread = kept_process_settings, threading.get_ident()
         with cls.lock:
-            cls.directories.pop(threading.get_ident(), None)
+            cls.directories.pop(thread, None)
+            if thread in cls.given_up:
+                cls.given_up.remove(thread)
+                return
         if self.directory and _working_directory() != self.directory:
             os.chdir(self.directory)
         if "torch" in sys.modules:  # help, which makes environments too, does not wait for torch

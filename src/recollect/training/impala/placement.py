@@ -24,6 +24,7 @@ from torch import Tensor
 from recollect.agents.contract import Agent
 from recollect.evaluation.world_guard import close_world
 from recollect.ops.copying import copy_each
+from recollect.tasks.process_settings import kept_process_settings
 from recollect.training.impala.actor_setup import SavedActor, restore, save_snapshot
 from recollect.training.impala.rollouts import PATIENCE, Collector, Episodes, Rollout
 
@@ -222,7 +223,7 @@ class ThreadPlacement(Placement):
         """Do nothing: a thread is never lost."""
 
     def close(self) -> None:
-        """Stop the actors after their present rollout, and close the worlds of those that stopped."""
+        """Stop the actors after their present rollout; close the worlds of those that stopped, give up the others."""
         self._stopping.set()
         for asked in self._asked:
             asked.put(None)
@@ -233,6 +234,8 @@ class ThreadPlacement(Placement):
         for collector, thread in zip(self.collectors, self.threads, strict=True):
             if not thread.is_alive():
                 close_world(collector.world, collector.name)
+            elif thread.ident:  # its world hangs
+                kept_process_settings.give_up(thread.ident)
 
     def describe(self, actor: int) -> str:
         """Return an actor's name, and how far it is in its rollout."""
