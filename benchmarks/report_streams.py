@@ -54,6 +54,8 @@ SERVING = ResultTable(
     {
         "askers": "{askers}",
         "cache": "{cache}",
+        "steps of each stream": lambda row: f"{row['age']} to {row['last_age']:.0f}",
+        "chunks filled at the start": "{fill:.0%}",
         "steps/s": "{steps_per_s:,}",
         "steps per processor second": "{steps_per_cpu_s:,}",
         "p50 ms": "{p50_ms:.1f}",

@@ -118,15 +118,32 @@ def test_chrono_steps_set_how_long_a_memory_lasts(key):
     assert math.exp(-200 / 500) / 2 < kept <= 1.5, f"{key}: {kept} of the memory after 200 steps; before: {found[0]}"
 
 
-def test_the_stabilizer_is_its_own_loop():
+def _drawn_gates(steps=70):
     torch.manual_seed(0)
-    f, i = -torch.rand(3, 70, 2) * 5, (torch.rand(3, 70, 2) * 2 - 1) * 15
-    first, m = torch.rand(3, 70) < 0.1, torch.randn(3, 2) * 40
+    f, i, m = (torch.rand(3, *shape, 2, dtype=torch.float64) for shape in ([steps], [steps], []))
+    return [x.requires_grad_() for x in (f * -5, (i * 2 - 1) * 15, m * 80 - 40)], torch.rand(3, steps) < 0.1
+
+
+def test_the_stabilizer_is_its_own_loop():
+    (f, i, m), first = _drawn_gates()
     peaks, peak = [], m
     for t in range(70):
         peak = torch.maximum(f[:, t] + torch.where(first[:, t, None], 0.0, peak), i[:, t])
         peaks.append(peak)
-    torch.testing.assert_close(stabilizers(f, i, m, first, 15.0), torch.stack(peaks, 1))
+    found, weights = stabilizers(f, i, m, first, 15.0), torch.randn(3, 70, 2, dtype=torch.float64)
+    torch.testing.assert_close(found, torch.stack(peaks, 1))
+    sums = [(result * weights).sum() for result in (found, torch.stack(peaks, 1))]
+    torch.testing.assert_close(*(torch.autograd.grad(total, (f, i, m)) for total in sums), rtol=1e-12, atol=1e-12)
+
+
+def test_nothing_of_the_stabilizer_gets_a_gradient_across_a_reset():
+    """Not even what is left where terms cancel."""
+    (f, i, m), first = _drawn_gates()
+    first[:, 40] = True
+    total = (stabilizers(f, i, m, first, 15.0)[:, 40:] * torch.randn(3, 30, 2, dtype=torch.float64)).sum()
+    of_f, of_i, of_m = torch.autograd.grad(total, (f, i, m))
+    assert not of_f[:, :40].any() and not of_i[:, :40].any() and not of_m.any()
+    assert of_i[:, 40:].any()
 
 
 def test_keys_and_values_of_one_number_are_refused():

@@ -21,7 +21,7 @@ Beck et al. (2025), xLSTM 7B.
 Differs: no.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -40,6 +40,7 @@ from recollect.cores.linear.stack import (
     time_constants,
 )
 from recollect.cores.linear.step import normed, product, widened
+from recollect.ops.diagonal_scan import diagonal_scan
 from recollect.ops.linear import Linear
 from recollect.ops.matrix_scan import linear_attention
 from recollect.ops.torch_internals import is_traced
@@ -169,15 +170,40 @@ def stabilizers(f: Tensor, i: Tensor, m: Tensor, first: Tensor, cap: float) -> T
             m = torch.maximum(fs + torch.where(begins[:, None], 0.0, m), its)
             peaks.append(m)
         return torch.stack(peaks, 1)
-    begins = first[..., None]
-    # m_t = F_t + max over s of (i_s - F_s) with F the sum of f. A fall of F where an episode begins puts all that was
-    # before it, at most cap, below every i; float64 keeps the precision of long sums.
-    fall = torch.where(begins, -(4 * cap + 1), f.double())
-    height = fall.cumsum(1)
-    entry = torch.where(begins, torch.maximum(f, i), i).double()
-    peak = height + (entry - height).cummax(1).values
-    of_memory = torch.where(begins.cumsum(1) > 0, -torch.inf, height + m[:, None])
-    return torch.maximum(peak, of_memory).to(f.dtype)
+    return _Stabilizers.apply(f, i, m, first, cap)
+
+
+class _Stabilizers(torch.autograd.Function):
+    """Values of :func:`stabilizers` by sums and maxima, derivatives by the recurrence backwards.
+
+    Derivatives of the sums would cancel where an episode begins, and leave a rest.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, *args: Any) -> Tensor:
+        f, i, m, first, cap = args
+        begins = first[..., None]
+        # m_t = F_t + max over s of (i_s - F_s) with F the sum of f. A fall of F where an episode begins puts all that
+        # was before it, at most cap, below every i; float64 keeps the precision of long sums.
+        fall = torch.where(begins, -(4 * cap + 1), f.double())
+        height = fall.cumsum(1)
+        entry = torch.where(begins, torch.maximum(f, i), i).double()
+        peak = height + (entry - height).cummax(1).values
+        of_memory = torch.where(begins.cumsum(1) > 0, -torch.inf, height + m[:, None])
+        peak = torch.maximum(peak, of_memory).to(f.dtype)
+        before = torch.where(begins, 0.0, torch.cat((m[:, None], peak[:, :-1]), 1))
+        ctx.save_for_backward(f + before > i, first)
+        return peak
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        carried, first = ctx.saved_tensors
+        # The gradient of m_t gets that of m_{t+1}, where that is f_{t+1} + m_t.
+        following = F.pad(carried[:, 1:], (0, 0, 0, 1)).flip(1).to(grads[0].dtype)
+        ends = F.pad(first[:, 1:], (0, 1)).flip(1)
+        grad = diagonal_scan(following, grads[0].flip(1), torch.zeros_like(grads[0][:, 0]), ends).flip(1)
+        of_memory = torch.where(carried[:, 0] & ~first[:, :1], grad[:, 0], 0.0)
+        return torch.where(carried, grad, 0.0), torch.where(carried, 0.0, grad), of_memory, None, None
 
 
 class MLSTM(LinearRecurrence[MLSTMState]):
