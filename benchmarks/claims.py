@@ -7,6 +7,7 @@ it says what would be needed; where our numbers say the opposite, it says why.
 from dataclasses import dataclass
 from typing import Literal
 
+import source_tree  # noqa: F401
 from recollect.recipes.htm_ladder import LADDERS
 
 HTM, TLB, TTM, THESIS = "Lampinen et al. 2021", "Didolkar et al. 2022", "Ryoo et al. 2023", "George 2021"
