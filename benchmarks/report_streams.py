@@ -55,7 +55,7 @@ SERVING = ResultTable(
         "askers": "{askers}",
         "cache": "{cache}",
         "steps of each stream": lambda row: f"{row['age']} to {row['last_age']:.0f}",
-        "chunks filled at the start": "{fill:.0%}",
+        "chunks filled at the start": lambda row: f"{100 * row['fill']:.0f} %",
         "steps/s": "{steps_per_s:,}",
         "steps per processor second": "{steps_per_cpu_s:,}",
         "p50 ms": "{p50_ms:.1f}",

@@ -229,23 +229,10 @@ def render_serving(results: ServingResults) -> Group:
     """Return the results as a table for a terminal."""
     asked = results.config
     table = Table(title=f"{asked['streams']:,} live streams of {asked['model']}, one thread")
-    names = (
-        "weights/cache",
-        "age\nsteps",
-        "filled\n%",
-        "askers",
-        "steps/s",
-        "steps per\ncpu second",
-        "rows\na call",
-        "p50\nms",
-        "p99\nms",
-    )
-    for name in (*names, "store\nMB", "growth\nMB"):
+    for name in ("weights/cache", "age\nsteps", "askers", "steps/s", "p50\nms", "p99\nms", "store\nMB"):
         table.add_column(name, justify="left" if name == "weights/cache" else "right")
     for row in results.rows:
-        speed = f"{row.steps_per_s:,.0f}", f"{row.steps_per_cpu_s:,.0f}", f"{row.rows_per_call:.0f}"
-        late = f"{row.p50_ms:.1f}", f"{row.p99_ms:.1f}"
-        sizes = f"{row.store_bytes / 1e6:.0f}", f"{row.resident_growth / 1e6:+.1f}"
-        age = f"{row.age}-{row.last_age:.0f}", f"{100 * row.fill:.0f}"
-        table.add_row(f"{row.weights}/{row.cache}", *age, str(row.askers), *speed, *late, *sizes)
+        speed = f"{row.steps_per_s:,.0f}", f"{row.p50_ms:.1f}", f"{row.p99_ms:.1f}"
+        age = f"{row.age}-{row.last_age:.0f}"
+        table.add_row(f"{row.weights}/{row.cache}", age, str(row.askers), *speed, f"{row.store_bytes / 1e6:.0f}")
     return Group(table, results.hardware(), "Medians over the rounds; answer times of all rounds together.")
