@@ -177,7 +177,8 @@ def table(name: str) -> str:
     title, text = found[name]
     about, _, rest = text.partition("\n\n")
     rows = sum(line.startswith("| ") for line in rest.splitlines()) - 1
-    return f"## {title}\n\n{about}\n\n{_folded(f'{rows} rows' if rows > 0 else 'Details', _deeper(rest))}"
+    heading = f"{rows} row{'s' if rows > 1 else ''}" if rows > 0 else "Details"
+    return f"## {title}\n\n{about}\n\n{_folded(heading, _deeper(rest))}"
 
 
 def _deeper(text: str) -> str:
