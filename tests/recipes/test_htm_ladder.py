@@ -115,6 +115,7 @@ CHANGES = {
     "transformer-xl, ungated": {"core.gate", "core.relu_outputs"},
     "transformer-xl, wide": {"core.dim"},
     "transformer-xl, deep": {"core.num_layers"},
+    "memoryless": set(),
 }
 
 

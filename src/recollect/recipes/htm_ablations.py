@@ -86,7 +86,8 @@ def _with(base: ImpalaConfig, core: CoreConfig) -> ImpalaConfig:
 def _lite_rows() -> list[Run]:
     base, xl = ladder("hcam"), ladder(f"transformer-xl{htm.FULL_WINDOW}").core
     runs = {"hcam": base} | _chunks(base, 4, 16) | _top_k(base, 1, 2, 4) | _gated(base) | _other_reconstruction(base)
-    return _runs("", "lite", runs | _transformers(base, xl, 8, sizes=True), lambda core, scale: ladder_tests("t-maze"))
+    runs |= _transformers(base, xl, 8, sizes=True) | {"memoryless": ladder("memoryless")}
+    return _runs("", "lite", runs, lambda core, scale: ladder_tests("t-maze"))
 
 
 def _paper_rows() -> list[Run]:

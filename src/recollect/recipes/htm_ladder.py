@@ -35,9 +35,9 @@ LEARNED = 0.9
 """Score at which a level counts as learned, in training and in the table."""
 RATES = (1e-3, 5e-4, 2e-3)
 """Learning rates of every row."""
-WIDTHS = {"hcam": 64, "transformer-xl": 52, "lstm": 220, "gated-deltanet": 72}
+WIDTHS = {"hcam": 64, "transformer-xl": 52, "lstm": 220, "gated-deltanet": 72, "memoryless": 240}
 """Width of each core: 230 000 to 255 000 parameters."""
-ROWS = ("hcam", "transformer-xl", f"transformer-xl{FULL_WINDOW}", "lstm", "gated-deltanet")
+ROWS = ("hcam", "transformer-xl", f"transformer-xl{FULL_WINDOW}", "lstm", "gated-deltanet", "memoryless")
 LITE_SECONDS, LONG_SECONDS = 600.0, 3600.0
 """Processor time of a run."""
 SAMPLES = 256
