@@ -69,8 +69,10 @@ def _add_scores(found: dict[str, Row], recipe: str, test: str) -> None:
     """Enter a recipe's score of each core's best row, by the mean over its seeds."""
     scores: dict[tuple[str, str], list[float]] = {}
     for one in read_results(ROOT / "results" / recipe):
-        if one["status"] == "ok":
+        if one["status"] == "ok" and test in one["tests"]:
             scores.setdefault((one["core"], one["row"]), []).append(one["tests"][test]["score"])
+        elif one["status"] == "ok":  # it failed an easier test
+            found[one["core"]][recipe] = Cell(0.0, "lost before")
     means = {place: float(np.mean(values)) for place, values in scores.items()}
     most = max(means.values())
     for (core, _), score in sorted(means.items(), key=lambda item: item[1]):
