@@ -72,7 +72,7 @@ def _add_scores(found: dict[str, Row], recipe: str, test: str) -> None:
         if one["status"] == "ok" and test in one["tests"]:
             scores.setdefault((one["core"], one["row"]), []).append(one["tests"][test]["score"])
         elif one["status"] == "ok":  # it failed an easier test
-            found[one["core"]][recipe] = Cell(0.0, "lost before")
+            found[one["core"]][recipe] = Cell(0.0, "lost")
     means = {place: float(np.mean(values)) for place, values in scores.items()}
     most = max(means.values())
     for (core, _), score in sorted(means.items(), key=lambda item: item[1]):
