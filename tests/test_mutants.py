@@ -1,5 +1,10 @@
 """The script that plants bugs draws the same ones for a seed, and finds the tests of a module."""
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 import mutants
@@ -16,16 +21,25 @@ def test_tests_are_those_that_name_the_module():
     assert chosen[0] == "tests/objectives/test_vtrace.py" and len(chosen) == 3
 
 
-def test_only_a_failed_test_kills_a_bug(tmp_path, monkeypatch):
-    monkeypatch.setattr(mutants, "ROOT", tmp_path)
+def test_only_a_failed_test_kills_a_bug(tmp_path):
     wrong = "import pytest\n@pytest.mark.parametrize('n', [1, 2])\ndef test(n): assert n == 1"
     for name, text in {"right": "def test(): pass", "wrong": wrong, "torn": "def test("}.items():
         (tmp_path / f"test_{name}.py").write_text(text)
-    verdicts = [mutants.run_tests(tmp_path, [f"test_{name}.py"]) for name in ("right", "wrong", "torn")]
-    assert verdicts == [
-        ("survives", ""),
-        ("killed", "test_wrong.py::test[2]"),
-        ("no verdict (pytest ended with 2)", ""),
+    # In a process of its own, as the script runs: a fork of one with other tests' threads may wait for their locks.
+    script = """
+import json, pathlib, sys
+sys.path.insert(0, sys.argv[1])
+import mutants
+mutants.ROOT = root = pathlib.Path(sys.argv[2])
+print(json.dumps([mutants.run_tests(root, [f"test_{name}.py"]) for name in ("right", "wrong", "torn")]))
+"""
+    run = [sys.executable, "-c", script, str(Path(mutants.__file__).parent), str(tmp_path)]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=600)
+    assert not done.returncode, done.stderr
+    assert json.loads(done.stdout) == [
+        ["survives", ""],
+        ["killed", "test_wrong.py::test[2]"],
+        ["no verdict (pytest ended with 2)", ""],
     ]
 
 
