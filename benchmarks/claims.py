@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import source_tree  # noqa: F401
-from recollect.recipes.htm_ladder import LADDERS
+from recollect.recipes.hierarchical_transformer_memory.rows import FULL_WINDOW
+from recollect.recipes.htm_ladder import LADDERS, ladder_label
 
 HTM, TLB, TTM, THESIS = "Lampinen et al. 2021", "Didolkar et al. 2022", "Ryoo et al. 2023", "George 2021"
 SHORT = {HTM: "HTM", TLB: "TLB", TTM: "TTM", THESIS: "George"}
@@ -153,9 +154,9 @@ HTM_CLAIMS = (
          second="t-maze-memoryless-lite", names=("hcam", "no memory")),
     *(
         _htm("ours, ladder", f"{name}, the last level, {last.replace('_', ' ')}", "-", "htm-ladder", names=XL,
-             first=f"{label}-hcam-rate-0.001", second=f"{label}-transformer-xl-full-window-rate-0.001", test=last)
+             first=ladder_label(name, "hcam"), second=ladder_label(name, "transformer-xl" + FULL_WINDOW), test=last)
         for name, ladder in LADDERS.items()
-        for label, *_, last in [(name.replace(" ", "-"), *ladder.levels)]
+        for *_, last in [ladder.levels]
     ),
 )  # fmt: skip
 TLB_CLAIMS = (

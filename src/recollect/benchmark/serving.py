@@ -78,20 +78,30 @@ class Askers:
         self._coming: list[int] = []  # streams of the next requests
         self._inputs = [store.interface.parse(given) for given in _random_inputs(store, self._draws)]
 
-    def run(self, seconds: float = math.inf, steps: float = math.inf) -> tuple[int, list[float], int]:
-        """Ask for so long or so many steps, and return the number of answers, their times, and the number of calls."""
+    def run(
+        self, seconds: float = math.inf, steps: float = math.inf, *, timed: bool = True
+    ) -> tuple[int, list[float], int]:
+        """Ask for so long or so many steps.
+
+        Returns:
+            The number of answers, their times if they are timed, and the number of calls of the model.
+        """
         times: list[float] = []
+        answers = 0
         idle, end = threading.Event(), time.perf_counter() + seconds
         began: dict[int, float] = {}
         errors: list[Any] = []
 
         def deliver(outcomes: Outcomes) -> None:
-            now = time.perf_counter()
+            nonlocal answers
+            now, answers = time.perf_counter(), answers + len(outcomes)
             for asker, outcome in outcomes:
-                times.append(now - began.pop(asker))  # type: ignore[call-overload]
+                taken = now - began.pop(asker)  # type: ignore[call-overload]
+                if timed:
+                    times.append(taken)
                 if not isinstance(outcome, Answer):
                     errors.append(outcome)
-            if now < end and len(times) < steps and not errors:
+            if now < end and answers < steps and not errors:
                 self._ask(batcher, began, [asker for asker, _ in outcomes])
             elif not began:
                 idle.set()
@@ -103,7 +113,7 @@ class Askers:
         batcher.release()
         if errors:
             raise errors[0]
-        return len(times), times, self.store.counts["batches"] - batches
+        return answers, times, self.store.counts["batches"] - batches
 
     def _ask(self, batcher: Batcher, began: dict[int, float], askers: Any) -> None:
         for asker in askers:

@@ -47,6 +47,21 @@ def plain_diagonal_scan(decay: Tensor, update: Tensor, memory: Tensor, first: Te
     return torch.stack(states, 1)
 
 
+def gradient_scan(decay: Tensor, grad: Tensor, first: Tensor) -> Tensor:
+    """Return the gradient of every state of ``h_t = a_t h_{t-1} + x_t``, that of later states included.
+
+    The gradient of h_t gets a_{t+1} times that of h_{t+1}, unless an episode begins at t + 1.
+
+    Args:
+        decay: a, ``[b, t, d]``.
+        grad: of the states themselves, ``[b, t, d]``.
+        first: bool ``[b, t]``, where an episode begins.
+    """
+    following = F.pad(decay[:, 1:], (0, 0, 0, 1)).flip(1)
+    ends = F.pad(first[:, 1:], (0, 1)).flip(1)
+    return diagonal_scan(following, grad.flip(1), torch.zeros_like(grad[:, 0]), ends).flip(1)
+
+
 class _DiagonalScan(torch.autograd.Function):
     """Values and derivatives of :func:`diagonal_scan`; the backward pass is made of itself and has a gradient too."""
 
@@ -60,10 +75,7 @@ class _DiagonalScan(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         decay, memory, first, states = ctx.saved_tensors
-        # The gradient of h_t gets a_{t+1} times that of h_{t+1}, unless an episode begins at t + 1.
-        following = F.pad(decay[:, 1:], (0, 0, 0, 1)).flip(1)
-        ends = F.pad(first[:, 1:], (0, 1)).flip(1)
-        grad = _DiagonalScan.apply(following, grads[0].flip(1), torch.zeros_like(memory), ends).flip(1)
+        grad = gradient_scan(decay, grads[0], first)
         before = torch.cat((memory[:, None], states[:, :-1]), 1).masked_fill(first[..., None], 0.0)
         grad_memory = torch.where(first[:, :1], 0.0, grad[:, 0] * decay[:, 0])
         return grad * before, grad, grad_memory, None

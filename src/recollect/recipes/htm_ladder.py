@@ -148,10 +148,15 @@ def ladder_tests(world: str) -> dict[str, Test]:
     return {level: Test(where=config, samples=SAMPLES) for level, config in LADDERS[world].levels.items()}
 
 
+def ladder_label(world: str, row: str, rate: float = RATES[0]) -> str:
+    """Return the label of the runs of a row of :data:`ROWS` in a world of :data:`LADDERS`."""
+    return file_name(f"{world}: {row}, rate {rate:g}").replace("--", "-")
+
+
 def _rows(scale: Scale) -> list[Run]:
     return [
         Run(
-            label=file_name(f"{name}: {row}, rate {rate:g}").replace("--", "-"),
+            label=ladder_label(name, row, rate),
             row=f"{name}: {row}, rate {rate:g}",
             core=row.removesuffix(FULL_WINDOW),
             config=_run(ladder, _memory(row, ladder), rate),

@@ -40,7 +40,7 @@ from recollect.cores.linear.stack import (
     time_constants,
 )
 from recollect.cores.linear.step import normed, product, widened
-from recollect.ops.diagonal_scan import diagonal_scan
+from recollect.ops.diagonal_scan import gradient_scan
 from recollect.ops.linear import Linear
 from recollect.ops.matrix_scan import linear_attention
 from recollect.ops.torch_internals import is_traced
@@ -198,10 +198,7 @@ class _Stabilizers(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         carried, first = ctx.saved_tensors
-        # The gradient of m_t gets that of m_{t+1}, where that is f_{t+1} + m_t.
-        following = F.pad(carried[:, 1:], (0, 0, 0, 1)).flip(1).to(grads[0].dtype)
-        ends = F.pad(first[:, 1:], (0, 1)).flip(1)
-        grad = diagonal_scan(following, grads[0].flip(1), torch.zeros_like(grads[0][:, 0]), ends).flip(1)
+        grad = gradient_scan(carried.to(grads[0].dtype), grads[0], first)  # 1 where m_t is f_t + m_{t-1}, else 0
         of_memory = torch.where(carried[:, 0] & ~first[:, :1], grad[:, 0], 0.0)
         return torch.where(carried, grad, 0.0), torch.where(carried, 0.0, grad), of_memory, None, None
 
