@@ -1,6 +1,7 @@
 import errno
 import os
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,6 +24,13 @@ class Clock:
 
     def __call__(self):
         return self.now
+
+
+class Picky(Tally):
+    def unroll(self, inputs, state, is_first):
+        if (inputs > 100).any():
+            raise ValueError("too large")
+        return super().unroll(inputs, state, is_first)
 
 
 def row(*numbers):
@@ -179,6 +187,67 @@ def test_steps_that_are_refused_change_nothing_and_nobody_else():
     assert step_one(store, "b", 2, at=0).outputs["outputs"].tolist() == literal([(2, True)])
 
 
+def test_a_step_that_the_model_refuses_leaves_the_oldest_memory():
+    store = StreamStore(Picky(), ServingConfig(capacity=1, rollback=2))
+    store.create("a")
+    for number in (1, 2, 3):
+        step_one(store, "a", number)
+    assert "too large" in str(step_one(store, "a", 1000))
+    store.roll_back("a", 2)
+    assert step_one(store, "a", 4).outputs["outputs"].tolist() == literal([(1, True), (4, False)])
+
+
+def test_a_server_that_keeps_fewer_steps_than_the_one_before(tmp_path):
+    store = StreamStore(Tally(), ServingConfig(capacity=1, rollback=4, folder=tmp_path))
+    store.create("a")
+    for number in range(6):
+        step_one(store, "a", number)
+    store.close()
+    store = StreamStore(Tally(), ServingConfig(capacity=1, rollback=2, folder=tmp_path))
+    assert "2 steps of stream 'a' can be rolled back" in refused(lambda: store.roll_back("a", 4), 409)
+    assert store.roll_back("a", 2) == 4
+    known = [(number, number == 0) for number in (0, 1, 2, 3, 9)]
+    assert step_one(store, "a", 9).outputs["outputs"].tolist() == literal(known)
+
+
+def test_what_a_server_that_was_killed_had_not_finished_is_no_stream(tmp_path):
+    (tmp_path / ".writing-a.stream").write_bytes(b"unfinished")
+    assert len(StreamStore(Tally(), ServingConfig(capacity=1, folder=tmp_path))) == 0
+
+
+def test_one_stream_that_cannot_be_written_does_not_cost_the_others(tmp_path):
+    store = StreamStore(Tally(), ServingConfig(capacity=3, folder=tmp_path))
+    for name in "abc":
+        store.create(name)
+    (tmp_path / "a.stream").mkdir()
+    assert "'a' cannot be written" in refused(store.close, 507)
+    assert all((tmp_path / f"{name}.stream").is_file() for name in "bc")
+
+
+def test_a_read_only_disk_stops_no_stream(monkeypatch, tmp_path):
+    clock = Clock()
+    store = StreamStore(Tally(), ServingConfig(capacity=2, folder=tmp_path, expire_seconds=9), clock)
+    for name in "ab":
+        store.create(name)
+        step_one(store, name, 1)
+    store.evict("a")
+
+    def fail(path, missing_ok=False):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", fail)
+        answers = store.step([Step("a", row(2)), Step("b", row(3))])
+        assert [answer.steps for answer in answers] == [2, 2]
+        clock.now = 10
+        store.sweep()
+        assert "make the server's folder writable" in refused(lambda: store.delete("b"), 507)
+        assert len(store) == 2
+    store.delete("b")
+    store.evict("a")
+    assert step_one(store, "a", 4).outputs["outputs"].tolist() == literal([(1, True), (2, False), (4, False)])
+
+
 def test_ids_and_limits_are_refused_with_a_remedy():
     store = StreamStore(Tally(), ServingConfig(capacity=2, most_streams=3))
     for name in ("", "a/b", "../x", "a" * 65, 7):
@@ -298,5 +367,9 @@ def test_inputs_are_checked_against_the_model():
     for line, given in cases.items():
         assert line in refused(lambda given=given: store.interface.parse(given), 422)
     assert store.interface.parse(good)["observation"].dtype == np.float32
+    with pytest.raises(ValueError, match="serve the model in float32"):
+        StreamStore(Tally().bfloat16())
+    with pytest.raises(ValueError, match="window_ms=inf: give at most"):
+        ServingConfig(window_ms=float("inf"))
     with pytest.raises(ValueError, match="cannot be served"):
         StreamStore(DecisionTransformerConfig(width=16, context=4).build(SMALL, Box(-1, 1, (2,)), Discrete(2)))

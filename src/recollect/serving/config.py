@@ -41,6 +41,7 @@ class ServingConfig:
     def __post_init__(self) -> None:
         require_at_least(self, capacity=1, rollback=0, most_rows=1, most_waiting=1, most_bytes=1, window_ms=0)
         remedy = f"give at least capacity={self.capacity}"
+        require(self.window_ms <= 60_000, "window_ms", self.window_ms, "give at most 60000, a minute")
         require(self.most_streams >= self.capacity, "most_streams", self.most_streams, remedy)
         for name in ("evict_seconds", "expire_seconds"):
             require(getattr(self, name) > 0, name, getattr(self, name), "give some seconds, or inf for never")

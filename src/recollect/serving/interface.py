@@ -39,6 +39,9 @@ class Interface:
                 raise ValueError(f"model={type(model).__name__}: it cannot be served: {reason}")
         self.model = model.eval()
         self._form: Any = form_of(model)
+        if any(port.dtype == torch.bfloat16 for port in self._form.inputs):
+            remedy = "serve the model in float32, with ServingConfig(weights='bfloat16')"
+            raise ValueError(f"model={type(model).__name__}: it reads bfloat16, which NumPy does not have: {remedy}")
         self.inputs: dict[str, Port] = {port.name: port for port in self._form.inputs}
         """What is read, by name."""
         self.outputs: tuple[str, ...] = self._form.outputs
@@ -67,7 +70,8 @@ class Interface:
             given = {next(iter(self.inputs)): given}
         for name in given:
             if name not in self.inputs:
-                hint = did_you_mean(str(name), self.inputs) or f"this model reads {', '.join(self.inputs)}"
+                name = str(name)[:80]
+                hint = did_you_mean(name, self.inputs) or f"this model reads {', '.join(self.inputs)}"
                 raise RefusedError(422, f"inputs.{name}: there is no such input; {hint}".rstrip())
         return {name: self._parse_one(self.inputs[name], value) for name, value in given.items()}
 

@@ -15,6 +15,7 @@ import time
 import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
@@ -208,7 +209,7 @@ class StreamStore:
         """End a stream.
 
         Raises:
-            RefusedError: 404.
+            RefusedError: 404; 507 its file cannot be removed: the stream stays.
         """
         self._entry(id)
         self._forget(id)
@@ -256,14 +257,14 @@ class StreamStore:
         """Delete streams that were not used for ``expire_seconds``, and evict those not used for ``evict_seconds``."""
         now, config = self._clock(), self.config
         for id, entry in [*self._on_disk.items(), *self._live.items()]:
-            if now - entry.used >= config.expire_seconds:
-                self._forget(id)
-                self.counts["expired"] += 1
-            elif entry.row >= 0 and now - entry.used >= config.evict_seconds:
-                try:
+            try:
+                if now - entry.used >= config.expire_seconds:
+                    self._forget(id)
+                    self.counts["expired"] += 1
+                elif entry.row >= 0 and now - entry.used >= config.evict_seconds:
                     self._send_to_disk(id)
-                except RefusedError:
-                    return  # the disk is full; those in memory stay there
+            except RefusedError:
+                return  # the disk is full or read-only: streams stay where they are
 
     def swap(self, model: nn.Module) -> str:
         """Continue all streams under other weights, and return their version.
@@ -283,26 +284,33 @@ class StreamStore:
         """Send all streams to the folder, if it outlives the server, or remove it.
 
         Raises:
-            RefusedError: 507, the disk is full; names the first stream that could not be written.
+            RefusedError: 507, the disk is full; names the first stream that could not be written. All others were.
         """
         if self._temporary is not None:
             self._temporary()
             return
+        refusals = []
         for id in list(self._live):
-            self._send_to_disk(id)
+            try:
+                self._send_to_disk(id)
+            except RefusedError as refusal:
+                refusals.append(refusal)
+        if refusals:
+            raise refusals[0]
 
     def _find_files(self) -> None:
         """Take up the streams whose files are in the folder already."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            files = sorted(self._folder.glob(f"*{SUFFIX}"))
+            files = sorted(self._folder.glob(f"[!.]*{SUFFIX}"))  # a server that was killed leaves unfinished ones
         except OSError as error:
             raise ValueError(
                 f"folder={str(self._folder)!r}: it cannot be used ({error.strerror}): give a folder that can be written"
             ) from error
         for path in files:
             about = read_about(path) or {}
-            self._on_disk[path.stem] = Entry(about.get("steps", 0), about.get("undo", 0), self._clock())
+            undo = min(about.get("undo", 0), self.config.rollback)  # a server before may have kept more steps
+            self._on_disk[path.stem] = Entry(about.get("steps", 0), undo, self._clock())
 
     def _new_id(self, id: str | None) -> str:
         """Return an id that is free; a random one for None."""
@@ -365,9 +373,10 @@ class StreamStore:
         )
         index = index.to(device)
         given = self._inputs_of(steps, index)
-        if self._past is not None:
-            self._remember(self._read(rows), rows, [entry.steps for entry in entries])
+        before = self._read(rows) if self._past is not None else None
         outputs = self.interface.step(self._stream, given, rows, first)
+        if before is not None:  # not earlier: it takes the place of the oldest memory, also where a step is refused
+            self._remember(before, rows, [entry.steps for entry in entries])
         for port, part in zip(self.interface.carried, self._carried, strict=True):
             part.index_copy_(0, index, outputs[str(port.source)].to(part.dtype))
         answers = []
@@ -409,7 +418,8 @@ class StreamStore:
             self._remember(take_rows(memory, slice(back, back + 1)), [row], [entry.steps - back])
         entry.row = row
         self._live[id] = self._on_disk.pop(id)
-        self._path(id).unlink(missing_ok=True)
+        with suppress(OSError):  # of a read-only disk: the file stays until the stream is written again
+            self._path(id).unlink(missing_ok=True)
         self.counts["restored"] += 1
         return entry
 
@@ -437,11 +447,15 @@ class StreamStore:
             raise RefusedError(507, f"{full}, and {refusal}") from None
 
     def _forget(self, id: str) -> None:
+        try:
+            self._path(id).unlink(missing_ok=True)
+        except OSError as error:
+            reason = f"its file cannot be removed ({error.strerror or error})"
+            raise RefusedError(507, f"stream={id!r}: {reason}: make the server's folder writable") from error
         entry = self._live.pop(id, None)
         if entry is not None:
             self._free.append(entry.row)
         self._on_disk.pop(id, None)
-        self._path(id).unlink(missing_ok=True)
 
     def _path(self, id: str) -> Path:
         return self._folder / f"{id}{SUFFIX}"
