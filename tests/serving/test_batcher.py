@@ -97,6 +97,18 @@ def test_many_clients_of_which_some_vanish_and_evict():
     assert sum(batcher.answer_times) == 40 * 26
 
 
+def test_a_request_that_is_cancelled_while_it_is_answered(batcher):
+    class Cancelled(Future):
+        def done(self):
+            was_done = super().done()
+            self.cancel()
+            return was_done
+
+    call(batcher, lambda store: store.create("z"))
+    batcher.step(step("z", 1), Cancelled())
+    assert ask(batcher, step("z", 2)).result(WAIT).steps == 2
+
+
 def test_too_many_requests_and_the_end(batcher):
     go, started = threading.Event(), threading.Event()
 

@@ -14,6 +14,8 @@ import time
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import InvalidStateError
+from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 from recollect.serving.refusal import RefusedError
@@ -50,10 +52,11 @@ def settle(outcomes: Outcomes) -> None:
     for ticket, outcome in outcomes:
         if ticket.done():
             continue
-        if isinstance(outcome, BaseException):
-            ticket.set_exception(outcome)
-        else:
-            ticket.set_result(outcome)
+        with suppress(InvalidStateError):  # it was cancelled in this moment
+            if isinstance(outcome, BaseException):
+                ticket.set_exception(outcome)
+            else:
+                ticket.set_result(outcome)
 
 
 class Request(NamedTuple):
