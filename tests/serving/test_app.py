@@ -98,6 +98,8 @@ REFUSED = {
     "text": ("POST", "/streams/a/step", b'{"inputs": ["1"]}', 422, "no numbers"),
     "none": ("POST", "/streams/a/step", b'{"is_first": true}', 422, "they are missing; give inputs"),
     "unknown field": ("POST", "/streams/a/step", b'{"inputs": [1], "first": true}', 400, "there is no such field"),
+    "half of a character": ("POST", "/streams", b'{"\\ud800": 1}', 400, r"\ud800: there is no such field"),
+    "half of an input": ("POST", "/streams/a/step", b'{"inputs": {"\\ud800": 1}}', 422, "there is no such input"),
     "is_first": ("POST", "/streams/a/step", b'{"inputs": [1], "is_first": 1}', 400, "give true or false"),
     "at": ("POST", "/streams/a/step", b'{"inputs": [1], "at": 7}', 409, "has taken 0 steps"),
     "rollback": ("POST", "/streams/a/rollback", b'{"steps": 1}', 409, "0 steps of stream 'a' can be rolled back"),

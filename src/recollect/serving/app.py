@@ -93,7 +93,7 @@ class Front:
             raise RefusedError(400, f"body: it is {type(given).__name__}; give an object with inputs")
         for name in given:
             if name not in ("id", "inputs", "is_first", "at"):
-                raise RefusedError(400, f"{str(name)[:80]}: there is no such field; give id, inputs, is_first or at")
+                raise RefusedError(400, f"{name[:80]}: there is no such field; give id, inputs, is_first or at")
         id, is_first, at = given.get("id") if id is None else id, given.get("is_first", False), given.get("at")
         if not isinstance(id, str):
             raise RefusedError(400, f"id={id!r}: name a stream")

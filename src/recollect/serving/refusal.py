@@ -11,5 +11,6 @@ class RefusedError(ValueError):
     """
 
     def __init__(self, status: int, line: str) -> None:
-        super().__init__(line)
+        # Names in a request may hold halves of characters, which an answer in UTF-8 cannot.
+        super().__init__(line.encode(errors="backslashreplace").decode())
         self.status = status
