@@ -25,9 +25,9 @@ from recollect.serving import Client, ServingConfig, StreamStore
 def find_shard(id: str, shards: int) -> int:
     """Return the shard of a stream: the same for every client, always.
 
-    What follows a colon does not count, so that ``robot-7:what-if`` can be a copy of ``robot-7``.
+    What follows two dashes does not count, so that ``robot-7--what-if`` can be a copy of ``robot-7``.
     """
-    return zlib.crc32(id.partition(":")[0].encode()) % shards
+    return zlib.crc32(id.partition("--")[0].encode()) % shards
 
 
 def connect(address: str, token: str, shards: int) -> list[Client]:

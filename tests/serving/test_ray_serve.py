@@ -21,6 +21,7 @@ from examples.ray_serve import connect, deploy, find_shard  # noqa: E402
 import recollect  # noqa: E402
 from recollect.serving import ServingConfig, Step, StreamStore  # noqa: E402
 from recollect.serving.client import ServerError  # noqa: E402
+from recollect.serving.store import ID  # noqa: E402
 
 pytestmark = [
     pytest.mark.long,
@@ -48,7 +49,8 @@ def cluster(tmp_path):
 
 def test_a_copy_is_in_the_shard_of_its_original():
     assert {find_shard(f"robot-{row}", 3) for row in range(20)} == {0, 1, 2}
-    assert all(find_shard(f"robot-{row}:copy", 3) == find_shard(f"robot-{row}", 3) for row in range(20))
+    assert all(find_shard(f"robot-{row}--copy", 3) == find_shard(f"robot-{row}", 3) for row in range(20))
+    assert ID.fullmatch("robot-7--copy")
 
 
 def test_every_stream_is_that_of_one_store_also_after_its_replica_was_killed(cluster):
