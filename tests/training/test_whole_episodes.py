@@ -8,10 +8,12 @@ import torch
 from small_worlds import CueConfig
 from test_recorded import GRU, config, episodes
 
+from recollect import learners
 from recollect.agents.config import ActorCriticConfig
 from recollect.agents.encoder_config import EncoderConfig
 from recollect.evaluation.recordings import demonstrate, write_recording
 from recollect.gymnasium_ids import BABYAI
+from recollect.learners import Learners
 from recollect.tasks import GymnasiumConfig, WordLearningConfig
 from recollect.training import LossConfig, TeacherConfig, fit, load_model
 from recollect.training.imitation.demonstrations import POOL, EpisodeBatches
@@ -74,6 +76,30 @@ def test_what_fills_up_a_batch_is_not_restored(reduction):
         count += weight
     assert whole == pytest.approx(total / count if reduction == "mean" else total, rel=1e-5)
     assert torch.equal(together.seen.sum(1), together.valid.sum(1) + 1) and not together.seen.all()
+
+
+def test_learners_with_and_without_padding_exchange_the_same_numbers():
+    world = WordLearningConfig()
+    agent = ActorCriticConfig(width=8, reconstruct=True).build(
+        GRU, world.spec.observation_space, world.spec.action_space
+    )
+    padded = EpisodeBatches(demonstrate(world, 24, seed=0), 6, torch.device("cpu"), 0).take(64, agent.initial_state(6))
+    cut = padded.between(0, int(padded.valid.sum(1).min()), padded.state)
+    assert cut.seen.all() and not padded.seen[:, :-1].all()
+
+    class Counting(Learners):
+        calls = 0
+
+        def total(self, value):
+            self.calls += 1
+            return value
+
+    aids, calls = TrainingAids(teacher=NamedActions(), imitates=True), []
+    for rollout in (padded, cut):
+        with learners._presence(Counting(0, 2)):
+            imitation_loss(agent, rollout, aids, LossConfig(reduction="mean"))
+            calls.append(learners.present().calls)
+    assert calls[0] == calls[1] > 0
 
 
 @pytest.mark.parametrize("whole", [False, True])

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from recollect.agents.actor_critic import ActorCritic
 from recollect.agents.contract import ActorInputs
+from recollect.learners import present
 from recollect.objectives.policy_gradient import baseline_loss, entropy_loss, reduce_steps
 from recollect.objectives.vtrace import vtrace
 from recollect.state import detach
@@ -50,8 +51,10 @@ def imitation_loss(
     with torch.autocast(rollout.reward.device.type, torch.bfloat16, enabled=bfloat16):
         with aids.record_attention(agent.core, rollout) as attention:
             output, state = agent(inputs, rollout.state, rollout.is_first[:, :-1])
-        seen = rollout.seen[:, :-1]  # usually all of them, and a mask copies whole images
-        how: dict[str, Any] = {"valid": None if seen.all() else seen, "reduction": config.reduction}
+        seen = rollout.seen[:, :-1]
+        # Usually all of them, and a mask copies whole images. Several learners exchange its count, so all need one.
+        needs_mask = present().size > 1 or not seen.all()
+        how: dict[str, Any] = {"valid": seen if needs_mask else None, "reduction": config.reduction}
         restored = agent.reconstruction_losses(output.features, inputs.observation, **how)
     state, valid = detach(state), rollout.valid
     policy = agent.distribution(output.policy)
