@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from synthetic import KINDS, STEPS, synthetic_record
 
+from recollect.interpret import gates
 from recollect.interpret.heads import effective_number, lag_only_share, rows_of, span90, staticness
-from recollect.interpret.memory_usage import attended_and_used
+from recollect.interpret.memory_usage import attended_and_used, top_overlap
 from recollect.interpret.pointing import hits
-from recollect.interpret.recall import maps_of, recall_at, roc_auc
+from recollect.interpret.recall import Maps, choice, latency, maps_of, recall_at, roc_auc
 from recollect.interpret.record import Objects, Pair
 from recollect.interpret.report import add_up
 from recollect.interpret.score import score
@@ -82,6 +83,28 @@ def test_chance_levels_are_what_a_random_head_scores():
             chances.append(ratio.chance / ratio.number)
     for k in (0, 1):
         assert np.mean(recalled[k::2]) == pytest.approx(np.mean(chances[k::2]), abs=0.04)
+
+
+@pytest.mark.parametrize("cued", [0, 3])
+def test_even_attention_scores_its_chance_level_wherever_the_key_lies(cued):
+    record = synthetic_record(cued=cued)
+    maps = Maps(*(np.where(np.isnan(part), np.nan, 0.25) for part in maps_of(record, [0])))
+    even = replace(record, removal=replace(record.removal, kl=np.where(np.isnan(maps.chunks), np.nan, 0.0)))
+    for found in (recall_at(record, maps), recall_at(record, maps, 3), choice(record, maps), top_overlap(even, maps)):
+        ratio = add_up(found)
+        assert ratio.number == 22 and ratio.total == pytest.approx(ratio.chance)
+    assert list(latency(record, maps)) == []
+
+
+def test_maps_that_are_zero_at_the_same_steps_are_not_alike_for_that(record, monkeypatch):
+    def attends_to(steps):
+        maps = np.where(np.isnan(record.temporal), np.nan, 0.0)
+        maps[:, :, steps] = np.where(np.isnan(maps[:, :, steps]), np.nan, 0.5)
+        return replace(record, temporal=maps)
+
+    monkeypatch.setattr(gates, "_attention_of", lambda agent, episode: attends_to([20, 80]))
+    assert abs(gates._rank_correlation(attends_to([3, 50]), None)) < 0.1
+    assert gates._rank_correlation(attends_to([20, 80]), None) == pytest.approx(1.0)
 
 
 def test_coupling_is_measured_over_episodes():

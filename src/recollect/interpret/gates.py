@@ -18,7 +18,7 @@ from recollect.evaluation.agents import evaluation_mode
 from recollect.interpret.attention import Attention, record_attention
 from recollect.interpret.episodes import LiveEpisode, record_episode
 from recollect.interpret.playback import Playback
-from recollect.interpret.recall import decision_steps, maps_of, mass_on_key
+from recollect.interpret.recall import decision_steps, maps_of, mass_on_key, mean_ranks
 from recollect.interpret.record import EpisodeRecord, memory_heads
 from recollect.interpret.report import Gate, Metric, add_up, pool
 
@@ -102,7 +102,7 @@ def decides_alike(episodes: Sequence[LiveEpisode]) -> Gate:
             outputs = record_attention(episode.agent.core, playback.encoded).outputs
             output = episode.agent.decide(outputs, playback.encoded, episode.inputs)
         policy = output.policy[0].float().cpu().numpy()
-        worst = max(worst, float(np.abs(policy - episode.logits).max()))
+        worst = float(np.maximum(worst, np.abs(policy - episode.logits).max()))  # NaN stays NaN, and fails
     says = f"largest difference of a policy parameter between acting and recording attention: {worst:.1e}"
     return Gate(name="heard as acted", passed=worst < 1e-2, says=says)
 
@@ -151,12 +151,8 @@ def _rank_correlation(episode: LiveEpisode, other: ActorCritic) -> float:
     for t in decision_steps(episode):
         seen = ~np.isnan(ours[t]) & ~np.isnan(theirs[t])
         if seen.sum() >= 8 and ours[t, seen].std() > 0 and theirs[t, seen].std() > 0:
-            found.append(np.corrcoef(_ranks(ours[t, seen]), _ranks(theirs[t, seen]))[0, 1])
+            found.append(np.corrcoef(mean_ranks(ours[t, seen]), mean_ranks(theirs[t, seen]))[0, 1])
     return float(np.mean(found)) if found else float("nan")
-
-
-def _ranks(values: np.ndarray) -> np.ndarray:
-    return values.argsort(kind="stable").argsort(kind="stable").astype(float)
 
 
 def untrained_recalls_less(episodes: Sequence[LiveEpisode]) -> list[Gate]:

@@ -10,7 +10,7 @@ Spearman is no measure of agreement here: ranks of near-zero chunks are noise.
 
 import numpy as np
 
-from recollect.interpret.recall import Maps, decision_steps, decisions, overlapping
+from recollect.interpret.recall import Maps, decision_steps, decisions, overlapping, split_top
 from recollect.interpret.record import EpisodeRecord
 from recollect.interpret.report import Samples
 
@@ -64,7 +64,11 @@ def top_overlap(record: EpisodeRecord, maps: Maps, k: int = 2) -> Samples:
     for t in decision_steps(record):
         seen = np.flatnonzero(~np.isnan(maps.chunks[t]) & ~np.isnan(record.removal.kl[t]))
         if len(seen) > k:
-            attended, used = (
-                set(seen[np.argsort(-part[t, seen], kind="stable")[:k]]) for part in (maps.chunks, record.removal.kl)
-            )
-            yield len(attended & used) / k, k / len(seen)
+            attended, used = (_shares_of_top(part[t, seen], k) for part in (maps.chunks, record.removal.kl))
+            yield float(attended @ used) / k, k / len(seen)
+
+
+def _shares_of_top(values: np.ndarray, k: int) -> np.ndarray:
+    """Return the probability that each value is among the k largest, equal ones drawn at random."""
+    above, level = split_top(values, k)
+    return above + level * (k - above.sum()) / level.sum()

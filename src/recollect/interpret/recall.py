@@ -9,6 +9,9 @@ is the score of a head without any information.
     choice          of the events that the key is one of, the key has most weight  1 / number of events
     latency         steps from the start of a question to the first recall@1
     persistence     recall@1 at the steps of a question that follow its first recall@1
+
+Where weights are equal, an order among them says nothing: recall@k and choice are then the probability of a hit when
+equal ones are drawn at random, so that even attention scores its chance level.
 """
 
 from collections.abc import Sequence
@@ -74,10 +77,21 @@ def recall_at(record: EpisodeRecord, maps: Maps, k: int = 1) -> Samples:
         weights = maps.chunks[decision.t]
         seen = np.flatnonzero(~np.isnan(weights))
         if len(seen) > k:
-            right = overlapping(record, decision.key)
-            best = seen[np.argsort(-weights[seen], kind="stable")[:k]]
-            wrong = int((~right[seen]).sum())
-            yield bool(right[best].any()), 1 - comb(wrong, k) / comb(len(seen), k)
+            right = overlapping(record, decision.key)[seen]
+            yield hit_probability(weights[seen], right, k), hit_probability(np.zeros(len(seen)), right, k)
+
+
+def hit_probability(weights: np.ndarray, right: np.ndarray, k: int = 1) -> float:
+    """Return the probability that one of the k largest weights is right, equal ones drawn at random."""
+    above, level = split_top(weights, k)
+    drawn = k - int(above.sum())
+    return 1.0 if right[above].any() else 1 - comb(int((level & ~right).sum()), drawn) / comb(int(level.sum()), drawn)
+
+
+def split_top(values: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Mark the values that are above the k-th largest, and those that equal it."""
+    last = np.sort(values)[-k]
+    return values > last, values == last
 
 
 def mass_on_key(record: EpisodeRecord, maps: Maps) -> Samples:
@@ -104,10 +118,14 @@ def localisation(record: EpisodeRecord, maps: Maps) -> Samples:
 
 def roc_auc(scores: np.ndarray, positive: np.ndarray) -> float:
     """Return the probability that a positive scores higher than a negative, ties counting half."""
-    _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]  # mean ranks, from 1
     n, m = int(positive.sum()), int((~positive).sum())
-    return float((ranks[positive].sum() - n * (n + 1) / 2) / (n * m))
+    return float((mean_ranks(scores)[positive].sum() - n * (n + 1) / 2) / (n * m))
+
+
+def mean_ranks(values: np.ndarray) -> np.ndarray:
+    """Return ranks from 1; equal values share their mean rank."""
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[place]
 
 
 def choice(record: EpisodeRecord, maps: Maps) -> Samples:
@@ -117,8 +135,8 @@ def choice(record: EpisodeRecord, maps: Maps) -> Samples:
         cued = [event for event in family if event.t < key[1] and event.t1 > key[0]]
         if cued and len(family) >= 2:
             row = np.nan_to_num(maps.steps[t])
-            masses = [row[event.t : event.t1].mean() for event in family]
-            yield family[int(np.argmax(masses))] in cued and len(set(masses)) > 1, len(cued) / len(family)
+            masses = np.array([row[event.t : event.t1].mean() for event in family])
+            yield hit_probability(masses, np.array([event in cued for event in family])), len(cued) / len(family)
 
 
 def latency(record: EpisodeRecord, maps: Maps) -> Samples:
@@ -126,7 +144,8 @@ def latency(record: EpisodeRecord, maps: Maps) -> Samples:
     found: set[int] = set()
     for decision in decisions(record):
         weights = maps.chunks[decision.t]
-        hit = not np.isnan(weights).all() and overlapping(record, decision.key)[int(np.nanargmax(weights))]
+        seen = ~np.isnan(weights)
+        hit = seen.any() and hit_probability(weights[seen], overlapping(record, decision.key)[seen]) == 1
         if hit and decision.since not in found:
             found.add(decision.since)
             yield decision.t - decision.since, nan
@@ -139,5 +158,5 @@ def persistence(record: EpisodeRecord, maps: Maps) -> Samples:
     for decision, (hit, by_chance) in zip(judged, recall_at(record, maps), strict=True):
         if decision.since in begun:
             yield hit, by_chance
-        elif hit:
+        elif hit == 1:
             begun.add(decision.since)
