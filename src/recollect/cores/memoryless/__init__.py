@@ -1,7 +1,7 @@
 """Memoryless: the ablation that every claim about a memory needs.
 
-Read ``core`` (equations, core), then ``reference`` (the same, one step of one row at a time); ``config`` has the
-settings. There is nothing to remember, so its stream calls the core with one step.
+Read ``core`` (equations, core), then ``reference`` (the same, one step of one row at a time) and ``stream``; ``config``
+has the settings.
 """
 
 from typing import TYPE_CHECKING
