@@ -122,6 +122,20 @@ def test_gaussian_between_and_on_the_bounds():
     np.testing.assert_allclose(distribution.entropy().item(), normal.entropy().sum(), rtol=1e-6)
 
 
+def test_an_entry_with_a_single_value_has_probability_one():
+    bounds = np.array([-1.0, -5.0, 2.0], np.float32), np.array([1.0, -5.0, 2.0], np.float32)
+    with_fixed, alone = policy_for(spaces.Box(*bounds)), policy_for(spaces.Box(-1, 1, (1,)))
+    parameters = torch.randn(6, 6).requires_grad_()
+    distribution = with_fixed.distribution(parameters)
+    actions = distribution.sample()
+    assert torch.equal(actions[:, 1:], torch.tensor([[-5.0, 2.0]]).expand(6, 2))
+    torch.testing.assert_close(
+        distribution.log_prob(actions), alone.distribution(parameters[:, ::3]).log_prob(actions[:, :1])
+    )
+    distribution.log_prob(actions).sum().backward()
+    assert not parameters.grad[:, [1, 2, 4, 5]].any()
+
+
 def test_gaussian_samples_have_their_moments_and_the_mass_on_the_bounds():
     policy, parameters = made("box")
     rows = 40_000

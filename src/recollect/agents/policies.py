@@ -352,6 +352,7 @@ class DiagonalGaussian(Distribution):
         beyond = torch.where(below, box.low_edge - self.mean, self.mean - box.high_edge)
         # Selected before the division as well: the gradient of the other branch must be finite.
         mass = torch.special.log_ndtr(torch.where(below | above, beyond, 0.0) / std)
+        mass = torch.where(below & above, 0.0, mass)  # an entry with a single value
         return torch.where(below | above, mass, inside).sum(-1)
 
     def entropy(self) -> Tensor:

@@ -85,7 +85,7 @@ class LocalRows:
         reader: converts observations.
         writer: converts actions.
         first_row: index of the first row, for errors.
-        notice: called with the index of a row before the row is used.
+        before_row: called with the index of a row before the row is used.
     """
 
     def __init__(
@@ -279,8 +279,8 @@ class VectorRows:
         reader: converts observations.
         writer: converts actions.
         seed_limit: seeds are taken modulo this; None uses them unchanged.
-        rest: action of a row that is first, where the environment does not ignore it (after a lost life); None where it
-            does.
+        restart_action: action of a row that is first, where the environment does not ignore it (after a lost life);
+            None where it does.
     """
 
     def __init__(
