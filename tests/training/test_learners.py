@@ -8,10 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 from recollect import learners
+from recollect.agents.image_encoders import STATISTICS_BLOCK, NatureCNN
 from recollect.agents.normalization import RunningNorm
 from recollect.cli import main
 from recollect.config import to_json
@@ -99,6 +102,26 @@ def test_trainers_that_cannot_share_say_so(two):
         config.build()
     with pytest.raises(ValueError, match="learners=2: the classification trainer cannot share its rows"):
         ClassificationTrainer.require_learners(ClassificationTrainer.__new__(ClassificationTrainer), 2)
+
+
+def test_learners_with_other_numbers_of_images_exchange_equally_many_messages():
+    class Counting(Learners):
+        calls = 0
+
+        def total(self, value):
+            self.calls += 1
+            return value
+
+        def gather(self, value):
+            return [1, 2]  # blocks of images
+
+    calls = []
+    for images in (STATISTICS_BLOCK - 1, STATISTICS_BLOCK + 1):
+        encoder = NatureCNN(spaces.Box(0, 255, (36, 36, 1), np.uint8), norm=True)
+        with learners._presence(Counting(0, 2)):
+            encoder.update_statistics(torch.zeros(images, 36, 36, 1, dtype=torch.uint8))
+            calls.append(learners.present().calls)
+    assert calls[0] == calls[1] > 0
 
 
 def test_runs_of_several_seeds_are_not_started_by_torchrun(monkeypatch, capsys):

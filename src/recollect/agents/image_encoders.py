@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from recollect.agents.normalization import RunningNorm
 from recollect.agents.spaces import sides
 from recollect.layers.feedforward import init_lecun
+from recollect.learners import present
 from recollect.ops import allocation
 from recollect.ops.linear import Linear
 from recollect.ops.packed_linear import working_dtype
@@ -159,7 +160,10 @@ class ImageEncoder(Encoder):
     def update_statistics(self, observation: Tensor) -> None:
         """Update the running statistics, if there are any, with ``[n, *space.shape]``."""
         if self.norm is not None:
-            for part in observation.split(STATISTICS_BLOCK):
+            parts = observation.split(STATISTICS_BLOCK)
+            # Every learner takes part in all updates, also one with fewer images.
+            missing = max(present().gather(len(parts))) - len(parts)
+            for part in (*parts, *[observation[:0]] * missing):
                 self.norm.update(self._scaled(part))
 
     def _scaled(self, observation: Tensor) -> Tensor:
