@@ -13,7 +13,7 @@ from recollect import ActorCriticConfig, LSTMConfig
 from recollect.agents.actor_critic import ActorCritic
 from recollect.interpret.ablation import Ablation, play_without_memory
 from recollect.interpret.episodes import record_episode
-from recollect.interpret.header import USES, answer_questions
+from recollect.interpret.header import BELIEVE, OF_BELIEF, REMEMBERS, USES, answer_questions
 from recollect.interpret.live import episode_seed
 from recollect.interpret.memory_usage import LEAST_POINTS, attended_and_used
 from recollect.interpret.recall import maps_of
@@ -113,6 +113,24 @@ def test_a_page_gives_the_reason_once_and_adds_the_shown_episode():
     assert answers[USES] == "Yes. In this episode 22 of 22 decisions would change without memory."
     alone = replace(shown, info=replace(shown.info, core="memoryless"), heads=(), temporal=None, chunk_rel=None)
     assert score(replace(alone, removal=None)).findings == "nothing: it sees the present step alone"
+
+
+def test_measures_that_test_a_picture_stand_below_the_question_whether_to_believe_it():
+    asked = {
+        REMEMBERS: ("recall@1", "recall@1, head 1 (chunks)", "mass on key"),
+        USES: ("removal KL", "cue swap followed"),
+        BELIEVE: (
+            *("staticness", "redundancy of heads", "deletion of places, attention", "insertion of places, attention"),
+            *("recall@1, boundaries moved", "recall@1, chunks of 4", "decision kept, boundaries moved"),
+            *("IoU of attention and perturbation actor", "lag-only share, head 1"),
+        ),
+    }
+    metrics = [{"name": name, "value": 0.5} for names in asked.values() for name in names]
+    found = answer_questions(synthetic_record(), {"metrics": metrics}, {})
+    assert {one["question"]: {row["name"] for row in one["rows"]} for one in found} == {
+        question: set(names) for question, names in asked.items()
+    }
+    assert all(any(name.startswith(start) for name in asked[BELIEVE]) for start in OF_BELIEF)
 
 
 def test_no_correlation_of_fewer_than_five_points():

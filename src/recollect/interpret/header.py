@@ -37,14 +37,25 @@ OF_USE = (
     "attended and used",
     "recall-success",
 )
-OF_BELIEF = ("staticness", "moved", "redundancy", "deletion of", "insertion of", "agreement", "lag-only")
+OF_BELIEF = (
+    "staticness",
+    "recall@1, boundaries",
+    "recall@1, chunks of",
+    "decision kept",
+    "redundancy",
+    "deletion of",
+    "insertion of",
+    "IoU of",
+    "lag-only",
+)
 """Beginnings of the names of measures, by the question that they answer; the others say what is remembered."""
 SHARES = (
     "recall@",
     "mass",
     "choice",
+    "persistence",
+    "decision kept",
     "lag-only",
-    "accuracy",
     "pointing",
     "right",
     "cue swap",
