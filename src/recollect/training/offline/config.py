@@ -41,7 +41,6 @@ class TargetsConfig(EvaluationConfig):
     """Take the likeliest action; else draw from the policy, as published."""
     targets: tuple[float, ...] = ()
     """Other target returns at which a finished run is scored too, for a table of the returns that it reaches."""
-    time_limit: float = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True)
