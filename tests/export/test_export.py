@@ -148,6 +148,8 @@ def test_what_has_no_step_says_why(tmp_path):
         one_step(whole)
     with pytest.raises(ValueError, match="model=Linear: it has no step that could be exported"):
         one_step(torch.nn.Linear(2, 2))
+    with pytest.raises(ValueError, match="dtype='bfloat16': NumPy, which all clients use, does not have it"):
+        export_model(_core("gru").bfloat16(), tmp_path / "out", format="pt2")
     assert not (tmp_path / "out").exists()
 
 
@@ -176,6 +178,34 @@ def test_a_program_that_gives_other_numbers_is_not_written(tmp_path, monkeypatch
 
     found = replay(broken, step, recorded, states)
     assert not found.holds and found.worst == pytest.approx(1e-3, rel=0.01)
+
+
+def test_logits_of_masked_actions_do_not_hide_a_difference():
+    step = one_step(_agent("gru"))
+    recorded = record(step, steps=10)
+
+    def broken(arrays):
+        with torch.no_grad():
+            found = dict(zip(step.outputs, step(*map(torch.as_tensor, arrays)), strict=True))
+        found["policy"] = torch.where(found["policy"] > -1e29, found["policy"] * 1.001, found["policy"])
+        return [tensor.numpy() for tensor in found.values()]
+
+    found = replay(broken, step, recorded, [leaf.numpy() for leaf in step.initial(3)])
+    assert found.worst == pytest.approx(1e-3, rel=0.01)
+
+
+def test_spaces_of_few_robots():
+    """A self-test draws symbols that the space has; a camera of depths has a C++ client."""
+    observation = spaces.Dict(
+        {"symbols": spaces.Box(1000, 1010, (5, 5), np.int64), "depth": spaces.Box(0, 65535, (24, 24, 1), np.uint16)}
+    )
+    step = one_step(_agent("gru", observation))
+    drawn = record(step, steps=5)["inputs.observation.symbols"]
+    assert drawn.min() >= 1000 and drawn.max() <= 1010
+    code = cpp.client(step, describe(step, "onnx", initial_values(step), None))
+    assert (
+        '{"observation.depth", ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT16, {1, 24, 24, 1}, filled<uint16_t>(576, 0)},' in code
+    )
 
 
 def _require_agreement(step, program, recorded, format, folder, shorter=None):
@@ -261,6 +291,9 @@ def test_a_folder_of_onnx_runs_without_this_library(onnx_folder):
     shutil.copytree(onnx_folder, broken)
     np.savez(broken / "selftest.npz", **test)
     assert _run_client(broken).returncode == 1, "a self-test that does not hold is told"
+    test["outputs.value"] = np.full_like(test["outputs.value"], np.nan)
+    np.savez(broken / "selftest.npz", **test)
+    assert _run_client(broken).returncode == 1, "not even one of NaN"
 
 
 HEADERS = [os.environ.get("ONNXRUNTIME_INCLUDE", ""), "/usr/include/onnxruntime", "/usr/local/include/onnxruntime"]

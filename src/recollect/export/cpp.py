@@ -18,10 +18,12 @@ TYPES = {
     "int32": ("int32_t", "INT32"),
     "int16": ("int16_t", "INT16"),
     "int8": ("int8_t", "INT8"),
+    "uint64": ("uint64_t", "UINT64"),
+    "uint32": ("uint32_t", "UINT32"),
+    "uint16": ("uint16_t", "UINT16"),
     "uint8": ("uint8_t", "UINT8"),
     "bool": ("uint8_t", "BOOL"),
     "float16": ("uint16_t", "FLOAT16"),
-    "bfloat16": ("uint16_t", "BFLOAT16"),
 }
 """Types of C++ and of ONNX by the manifest's names."""
 BYTES = {name: getattr(torch, name).itemsize for name in TYPES}

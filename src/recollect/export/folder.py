@@ -110,6 +110,8 @@ def export_model(model: nn.Module, folder: str | PathLike[str], *, format: Forma
     device = next((tensor.device for tensor in model.parameters()), torch.device("cpu"))
     require(device.type == "cpu", "device", str(device), "move the model to the processor before it is exported")
     step = one_step(model)
+    is_known = all(port.dtype != torch.bfloat16 for port in step.inputs)
+    require(is_known, "dtype", "bfloat16", "NumPy, which all clients use, does not have it: export model.float()")
     program = trace(step)
     recorded, initial = record(step), initial_values(step)
     with path_errors("to", target):

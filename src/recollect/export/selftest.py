@@ -23,6 +23,8 @@ A value of one row crosses zero, so its own size at one step is no measure.
 """
 SAME_ACTIONS = 0.999
 """Least share of equal whole numbers, which are actions: two almost equal logits may change places."""
+MASKED = 1e29
+"""Logits of actions that an action mask excludes are below its negative; infinity and NaN are no sizes either."""
 INPUT, OUTPUT = "inputs.", "outputs."
 
 Arrays = dict[str, np.ndarray]
@@ -91,8 +93,9 @@ def replay(run: Run, step: ModelStep, recorded: Arrays, initial: Sequence[np.nda
 
 
 def _size(array: np.ndarray) -> float:
-    """Return the largest finite number of an array."""
-    return max(float(np.nan_to_num(np.abs(array), nan=0, posinf=0).max(initial=0)), 1e-30)
+    """Return the largest number of an array, without the logits of actions that are not allowed."""
+    sizes = np.abs(array)
+    return float(sizes[sizes < MASKED].max(initial=1e-30))
 
 
 def open_program(path: Path, step: ModelStep, format: Format) -> Run | None:

@@ -268,8 +268,9 @@ def _space_port(name: str, space: spaces.Space[Any]) -> Port:
     about = f"{space}" if len(f"{space}") < 80 else type(space).__name__
     shape = tuple(space.shape or ())
     if isinstance(space, spaces.Box):
-        low, high = (float(np.clip(edge, -5, 255).mean()) for edge in (space.low, space.high))
-        return Port(name, shape, dtype, about, low, min(high, 5.0) if dtype.is_floating_point else high)
+        most = 5.0 if dtype.is_floating_point else 255.0
+        low, high = (float(np.clip(np.float64(edge), space.low, space.high).mean()) for edge in (-5.0, most))
+        return Port(name, shape, dtype, about, low, high)
     if isinstance(space, spaces.Discrete):
         return Port(name, shape, torch.int64, about, int(space.start), int(space.start + space.n) - 1)
     if isinstance(space, spaces.MultiDiscrete):
