@@ -1,3 +1,4 @@
+import http.client
 import json
 import re
 import shutil
@@ -194,6 +195,20 @@ def test_frames_of_a_socket_and_a_client_that_vanishes(client):
         assert socket.receive_json()["outputs"]["outputs"] == literal([(2, True)])
 
 
+def test_an_episode_begins_once_where_its_first_answer_is_not_finite():
+    weight = 2.0**127
+    front = make_app(StreamStore(Tally(weight), ServingConfig(capacity=1)), token=TOKEN)
+    with TestClient(front, headers=HEADERS) as client:
+        client.post("/streams", json={"id": "a"})
+        with client.websocket_connect("/streams/a/frames") as socket:
+            socket.send_text('{"is_first": true}')
+            socket.send_text('{"inputs": [100]}')
+            assert socket.receive_json()["status"] == 500
+            socket.send_text('{"inputs": [1]}')
+            assert socket.receive_json()["outputs"]["outputs"] == literal([(100, True), (1, False)], weight)
+        assert client.get("/streams/a").json()["steps"] == 2
+
+
 def test_metrics_are_prometheus_text(client):
     client.post("/streams", json={"id": "a"})
     step(client, "a", 1)
@@ -244,7 +259,11 @@ def test_the_python_client(server):
     assert found.value.status == 404 and "recollect_steps_total" in client.ask("GET", "/metrics")
     source = client.ask("GET", "/client.py")
     client.close()
-    assert "import recollect" not in source and len(source.splitlines()) < 100
+    assert "import recollect" not in source and len(source.splitlines()) <= 100
+
+
+def test_the_python_client_encrypts_where_the_address_says_so():
+    assert isinstance(Client("https://robots.example.org", TOKEN)._connection, http.client.HTTPSConnection)
 
 
 @pytest.mark.parametrize("server", [1], indirect=True)
@@ -265,7 +284,7 @@ def test_the_javascript_client(server, tmp_path):
     (tmp_path / "test.mjs").write_text("""
 import { Client } from "./client.mjs";
 const [address, token] = process.argv.slice(2), found = [];
-const robot = await new Client(address, token).create("robot-7");
+const robot = await new Client(address + "/", token).create("robot-7");
 found.push((await robot.step([5])).outputs.outputs);
 const twin = await robot.fork();
 found.push((await robot.step([6], { at: 1 })).outputs.outputs, (await robot.rollBack(1)).steps);
@@ -279,11 +298,15 @@ class Socket {  // what Node 20 has none of yet: the address and the protocols a
 const answers = [], frames = robot.frames((answer) => answers.push(answer), Socket);
 await frames.send({ inputs: [9] });
 await frames.send(new Float32Array([1]));
+class Closed { constructor() { setTimeout(() => this.onerror(new Error("no connection")), 0); } }
+robot.frames(() => {}, Closed);  // without a frame, nobody waits for it
+await robot.frames(() => {}, Closed).send(new Uint8Array(1)).catch((error) => found.push(error.message));
 console.log(JSON.stringify([...found, ...answers]));
 """)
     command = ["node", str(tmp_path / "test.mjs"), server, TOKEN]
     shown = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True).stdout
-    first, second, steps, status, line, frame, binary = json.loads(shown)
+    first, second, steps, status, line, failure, frame, binary = json.loads(shown)
+    assert failure == "no connection"
     assert [first, second, steps] == [literal([(5, True)]), literal([(5, True), (6, False)]), 1]
     assert status == 404 and "create it with POST /streams" in line
     url = f"{server.replace('http', 'ws')}/streams/robot-7/frames"

@@ -210,9 +210,12 @@ class Front:
             while (message := await socket.receive())["type"] == "websocket.receive":
                 try:
                     step = self.parse_message(message, socket.path_params["id"], is_first)
-                    if step is not None:
-                        await socket.send_text(json.dumps(to_data(await self.take(step)), allow_nan=False))
-                    is_first = step is None
+                    if step is None:
+                        is_first = True
+                        continue
+                    answer = await self.take(step)
+                    is_first = False  # not where it was refused: then the next step begins the episode
+                    await socket.send_text(json.dumps(to_data(answer), allow_nan=False))
                 except RefusedError as refusal:
                     await socket.send_text(json.dumps({"error": str(refusal), "status": refusal.status}))
         except (WebSocketDisconnect, ClientDisconnect, RuntimeError):

@@ -4,7 +4,7 @@
 //   const camera = robot.frames(({ outputs, error }) => show(outputs));  camera.send(frame);  // typed array or object
 
 export class Client {
-  constructor(address, token) { Object.assign(this, { address, token }); }
+  constructor(address, token) { Object.assign(this, { address: address.replace(/\/+$/, ""), token }); }
 
   async ask(method, path, body) {
     const headers = { Authorization: `Bearer ${this.token}`, "Content-Type": "application/json" };
@@ -33,6 +33,7 @@ export class RemoteStream {
     const socket = new Socket(url, ["recollect", `token.${this.client.token}`]);
     socket.onmessage = (message) => onAnswer(JSON.parse(message.data));
     const opened = new Promise((resolve, reject) => { socket.onopen = resolve; socket.onerror = reject; });
+    opened.catch(() => {}); // whoever sends is told
     const send = async (frame) => {
       await opened;
       socket.send(ArrayBuffer.isView(frame) ? frame : JSON.stringify(frame));

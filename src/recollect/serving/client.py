@@ -29,7 +29,8 @@ class Client:
 
     def __init__(self, address: str, token: str, timeout: float = 30.0) -> None:
         parts = urlsplit(address)
-        self._connection = http.client.HTTPConnection(parts.netloc, timeout=timeout)
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self._connection = kind(parts.netloc, timeout=timeout)
         self._prefix = parts.path.rstrip("/")  # of a server behind a proxy, http://host/robots
         self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         self._used = time.monotonic()
