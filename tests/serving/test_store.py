@@ -10,7 +10,7 @@ from gymnasium.spaces import Box, Discrete
 from tally import Tally, literal
 
 import recollect
-from recollect.agents.config import DecisionTransformerConfig
+from recollect.agents.config import ActorCriticConfig, DecisionTransformerConfig
 from recollect.cores import CORES
 from recollect.serving import Answer, RefusedError, ServingConfig, Step, StreamStore
 from recollect.serving import spill as files_of_streams
@@ -165,6 +165,9 @@ def test_new_weights_under_live_streams():
         answer = step_one(store, name, 4)
         assert answer.outputs["outputs"].tolist() == literal([(5, True), (4, False)], weight=3.0)
         assert answer.weights == new
+    other = Tally()
+    other.input_shape = (2,)
+    assert "and inputs [2]; this stream is of Tally" in refused(lambda: store.swap(other), 409)
     line = refused(lambda: store.swap(SMALL.build(3)), 409)
     assert "of the same config" in line and store.version == new
     assert isinstance(step_one(store, "a", 1), Answer)
@@ -348,6 +351,14 @@ def test_an_agent_reads_its_own_action_where_none_is_sent():
             store.step([Step("own", parse(seen))])
             store.roll_back("own", 1)
             store.evict("own")
+
+
+def test_a_symbol_that_an_agent_does_not_have_is_refused_alone():
+    agent = ActorCriticConfig(width=16).build(SMALL, Box(0, 10, (5, 5), np.int64), Discrete(3))
+    store = StreamStore(agent, ServingConfig(capacity=1))
+    for number in (-1, 11):
+        given = {"observation": np.full((5, 5), number), "reward": 0.0}
+        assert "give integers from 0 to 10" in refused(lambda given=given: store.interface.parse(given), 422)
 
 
 def test_inputs_are_checked_against_the_model():

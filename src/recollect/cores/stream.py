@@ -310,11 +310,11 @@ class Stream(StreamMemory):
             ValueError: another kind of core, or one of another config; the stream continues as before.
         """
         core = self.source if core is None else core
-        configs = getattr(core, "config", None), getattr(self.core, "config", None)
-        if type(core) is not type(self.core) or configs[0] != configs[1]:
+        new, own = ((getattr(one, "config", None), list(one.input_shape)) for one in (core, self.core))
+        if type(core) is not type(self.core) or new != own:
             raise ValueError(
-                f"core={type(core).__name__} with config {configs[0]}; this stream is of {self.kind} with config "
-                f"{configs[1]}: give a core of the same config, or make a new stream"
+                f"core={type(core).__name__} with config {new[0]} and inputs {new[1]}; this stream is of {self.kind} "
+                f"with config {own[0]} and inputs {own[1]}: give a core of the same config, or make a new stream"
             )
         self._become(self.make(core, self.batch_size, self.precision, **self.extra_arguments()), self.state)
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from recollect.agents.contract import ActorInputs
 from recollect.agents.sequence_model import SequenceModel
-from recollect.agents.spaces import parts
+from recollect.agents.spaces import parts, symbols
 from recollect.config import did_you_mean
 from recollect.export.step import NO_STEP, ActorForm, Port, form_of
 from recollect.serving.refusal import RefusedError
@@ -153,7 +153,7 @@ def weights_version(model: nn.Module) -> str:
 
 
 def _bounds(model: Any, form: Any) -> dict[str, tuple[Any, Any]]:
-    """Return the least and the largest value of inputs that are choices, by name."""
+    """Return the least and the largest value of inputs that are integers of a space, by name."""
     if isinstance(model, SequenceModel) and model.vocabulary is not None:
         return {"inputs": (0, model.vocabulary - 1)}
     if not isinstance(form, ActorForm):
@@ -168,6 +168,8 @@ def _bounds(model: Any, form: Any) -> dict[str, tuple[Any, Any]]:
             bounds[name] = space.start, space.start + space.nvec - 1
         elif isinstance(space, spaces.MultiBinary):
             bounds[name] = 0, 1
+        elif isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.integer):
+            bounds[name] = symbols(space)
     return bounds
 
 
