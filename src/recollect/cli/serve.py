@@ -40,9 +40,9 @@ class Serve:
     folder: Path | None = None
     """Folder for streams that are not in memory, which the next server goes on with; None: a temporary one."""
     evict_seconds: float = math.inf
-    """Seconds without a step after which a stream goes to disk; it also does when a place is needed."""
+    """Seconds without a request after which a stream goes to disk; it also does when a place is needed."""
     expire_seconds: float = 86_400.0
-    """Seconds without a step after which a stream is deleted."""
+    """Seconds without a request after which a stream is deleted."""
     weights: Literal["float32", "bfloat16", "int8"] = "float32"
     """Format of the core's weights in steps; int8 and bfloat16 are faster where the weights are large."""
     cache: Literal["float32", "bfloat16"] = "float32"

@@ -22,9 +22,9 @@ class ServingConfig:
     """Folder for the streams that are not in memory; it outlives the server. None: a temporary folder, removed at the
     end."""
     evict_seconds: float = math.inf
-    """A stream without a step for so long goes to disk; one is also sent there when a place in memory is needed."""
+    """A stream without a request for so long goes to disk; one is also sent there when a place in memory is needed."""
     expire_seconds: float = 86_400.0
-    """A stream without a step for so long is deleted."""
+    """A stream without a request for so long is deleted."""
     weights: Literal["float32", "bfloat16", "int8"] = "float32"
     """Format of the core's weights in steps; float32 is the core's own."""
     cache: Literal["float32", "bfloat16"] = "float32"

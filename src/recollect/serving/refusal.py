@@ -2,7 +2,7 @@
 
 
 class RefusedError(ValueError):
-    """A request that is refused, and changed nothing.
+    """A request that is refused; it changed nothing, except a step whose outputs are not finite, which counts.
 
     Args:
         status: of HTTP: 400 a bad request, 401 no token, 404 no such stream, 409 another state than expected, 410 a
