@@ -13,6 +13,7 @@ from recollect import ActorCriticConfig, LSTMConfig
 from recollect.agents.actor_critic import ActorCritic
 from recollect.interpret.ablation import Ablation, play_without_memory
 from recollect.interpret.episodes import record_episode
+from recollect.interpret.gates import decides_alike
 from recollect.interpret.header import BELIEVE, OF_BELIEF, REMEMBERS, USES, answer_questions
 from recollect.interpret.live import episode_seed
 from recollect.interpret.memory_usage import LEAST_POINTS, attended_and_used
@@ -46,7 +47,7 @@ CASES = [
     ("trained, no policy known", {"ablation": played(1.0, 0.45, 0.4, 0.7)}, "yes", "acts on what"),
     ("untrained", {"changed": 0.0, "moved": 0.003, "ablation": played(0.4, 0.4, 0, 0)}, "no", "acts the same"),
     ("untrained, even choices", {"changed": 0.5, "moved": 0.003, "ablation": played(14, 9.8, 2.4, 6, NAN, NAN)}, "no",
-     "moves by 0.3% at most"),
+     "moves by 0.3% at most, on average over episodes"),
     ("untrained, large weights", {"changed": 0.6, "moved": 0.9, "ablation": played(0.2, 0.1, 0.05, 0.2)}, "no",
      "no better than an agent that has none"),
     ("broken: memory path cut", {"changed": 0.0, "moved": 0.0, "ablation": played(0.5, 0.5, 0, 0)}, "no", "the same"),
@@ -159,6 +160,16 @@ def test_an_agent_without_memory_starts_every_step_from_its_initial_state():
     found = play_without_memory(agent, world, episodes=6, longest=3)
     assert found.measure == "reward" and found.episodes == 6 and math.isnan(found.chance)
     assert play_without_memory(agent, world, episodes=6).measure == "score"
+
+
+def test_a_recorded_pass_without_numbers_where_the_agent_had_them_is_not_alike():
+    world = TMazeConfig(length=4)
+    agent = ActorCriticConfig().build(LSTMConfig(dim=8), world.spec.observation_space, world.spec.action_space).eval()
+    record = record_episode(agent, world, seed=3, longest=3)
+    assert decides_alike([record]).passed
+    agent.policy_head[-1].bias.data.fill_(math.nan)
+    assert not decides_alike([record]).passed
+    assert decides_alike([record_episode(agent, world, seed=3, longest=3)]).passed  # both have none, says "finite"
 
 
 def zero_reads(agent):

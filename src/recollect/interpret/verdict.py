@@ -133,7 +133,7 @@ def _changes(evidence: Evidence) -> str:
     if evidence.changed == 0:
         return f"none of its {evidence.of} change"
     if evidence.moved < UNMOVED:
-        return f"its policy moves by {evidence.moved:.1%} at most"
+        return f"its policy moves by {evidence.moved:.1%} at most, on average over episodes"
     return f"{_percent(evidence.changed)} of its {evidence.of} change"
 
 
