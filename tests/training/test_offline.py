@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from broken_steps import assert_a_step_without_memory_leaves_the_generator
+from gymnasium import spaces
 from small_worlds import LENGTHS, CueConfig, episodes_of_cues
 
 from recollect.agents.config import DecisionTransformerConfig
@@ -175,6 +176,18 @@ def test_steps_that_are_not_valid_cost_nothing():
     loss, _ = context_loss(agent, contexts)
     short, _ = context_loss(agent, data.contexts(torch.tensor([0, 1]), torch.tensor([0, 0]), 2))
     assert contexts.valid.sum(1).tolist() == [2, 2] and loss.item() == pytest.approx(short.item(), rel=1e-5)
+
+
+def test_actions_may_begin_at_another_number():
+    recording, spec, losses = episodes_of_cues(np.array([3, 3])), CueConfig().spec, []
+    taken = np.arange(6) % 3 != 2
+    for start in (0, 7):
+        actions = spaces.Discrete(int(spec.action_space.n), start=start)
+        torch.manual_seed(0)
+        agent = DecisionTransformerConfig(width=16, context=6).build(GRU, spec.observation_space, actions).eval()
+        data = OfflineData(recording._replace(action=recording.action + start * taken))
+        losses.append(context_loss(agent, data.contexts(torch.tensor([0, 1]), torch.tensor([0, 0]), 6)))
+    assert losses[0] == losses[1]
 
 
 def test_a_run_resumes_exactly_and_tells_targets(tmp_path):

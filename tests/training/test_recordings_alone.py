@@ -10,11 +10,14 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from recollect import GRUConfig
 from recollect.agents.contract import ActorInputs
+from recollect.agents.spaces import space_to_json
 from recollect.cli import main
 from recollect.evaluation.recorded_score import score_recorded
 from recollect.evaluation.recorded_world import RecordingConfig
 from recollect.recipes.train import training
+from recollect.training import CloningConfig, TeacherConfig
 
 TINY = ["--core", "gru", "--core.dim", "16", "--batch-size", "4", "--unroll", "8"]
 
@@ -36,6 +39,23 @@ def write(path, kind, episodes=30):
 def agent_of(config):
     torch.manual_seed(0)
     return config.build_agent().eval()
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_actions_may_begin_at_another_number(tmp_path, whole):
+    observation, action, lengths = write(tmp_path / "from0.npz", "whole")
+    found = []
+    for start in (0, 7):
+        path, space = str(tmp_path / f"from{start}.npz"), spaces.Discrete(3, start=start)
+        described = np.array(json.dumps(space_to_json(space)))
+        np.savez(path, observation=observation, action=action + start, lengths=lengths, action_space=described)
+        teacher = TeacherConfig(name=path, whole=whole)
+        core = GRUConfig(dim=8, num_layers=1)
+        config = CloningConfig(world=RecordingConfig(path=path), core=core, teacher=teacher, batch_size=4, unroll=8)
+        torch.manual_seed(0)
+        trainer = config.build()
+        found.append([trainer.step()["loss"] for _ in range(3)] + list(trainer.evaluate().values()))
+    assert found[0] == found[1]
 
 
 def test_spaces_follow_from_the_file(tmp_path):

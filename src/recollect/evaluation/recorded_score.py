@@ -120,17 +120,17 @@ def _answers(agent: Any, recording: Recording, device: torch.device, bfloat16: b
     lengths = torch.from_numpy(recording.lengths)
     step = torch.arange(int(lengths.max()) - 1)
     starts = lengths.cumsum(0) - lengths
-    index = starts[:, None] + torch.minimum(step, lengths[:, None] - 1)  # b t, the last step again behind an end
     taken = (step < lengths[:, None] - 1).to(device)
 
-    def gather(array: np.ndarray) -> Tensor:
+    def gather(array: np.ndarray, ends: Tensor) -> Tensor:
+        index = starts[:, None] + torch.minimum(step, ends[:, None] - 1)  # b t, behind an end its step again
         return torch.from_numpy(array)[index].to(device)
 
-    action = gather(recording.action)
+    action = gather(recording.action, lengths - 1)  # none is taken at the last step
     previous = torch.cat((torch.zeros_like(action[:, :1]), action[:, :-1]), 1)
-    observation = {name: gather(leaf) for name, leaf in recording.observation.items()}
+    observation = {name: gather(leaf, lengths) for name, leaf in recording.observation.items()}
     is_first = (step == 0).expand(len(lengths), -1).to(device)
-    reward, state, policies = gather(recording.reward).float(), agent.initial_state(len(lengths)), []
+    reward, state, policies = gather(recording.reward, lengths).float(), agent.initial_state(len(lengths)), []
     for begin in range(0, len(step), UNROLL):
         cut = slice(begin, begin + UNROLL)
         seen = {name: leaf[:, cut] for name, leaf in observation.items()}

@@ -62,8 +62,11 @@ class DemonstrationBatches:
             marked[torch.from_numpy(places)] = torch.as_tensor(values)
             return marked
 
-        self.action = torch.from_numpy(recording.action)
+        self.action = torch.from_numpy(recording.action.copy())
         previous = torch.cat((torch.zeros_like(self.action[:1]), self.action[:-1]))
+        self.action[last] = self.action[
+            0
+        ].clone()  # none is taken there, but a space whose first action is not 0 has no 0
         first = mark(self.starts, True)
         previous[first] = 0
         self.parts = {

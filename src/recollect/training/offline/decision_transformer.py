@@ -12,11 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from recollect.agents.decision_transformer import DecisionTransformer
 from recollect.evaluation.agents import METRICS, AgentEvaluation, evaluate_agent
 from recollect.objectives.policy_gradient import reduce_steps
+from recollect.state import spread_rows
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training.config import evaluation_seed
 from recollect.training.offline.config import OfflineConfig
@@ -108,6 +110,8 @@ def context_loss(agent: DecisionTransformer, contexts: Contexts) -> tuple[Tensor
     """Return the mean cross-entropy of the recorded actions, and how often they are the likeliest ones."""
     policy = agent(contexts.observation, contexts.action, contexts.return_to_go, contexts.timestep)
     distribution = agent.distribution(policy.float())
-    loss = reduce_steps(-distribution.log_prob(contexts.action), contexts.valid, "mean")
-    same = (distribution.mode() == contexts.action).reshape(*contexts.valid.shape, -1).all(2)
+    # What stands behind an episode's end is no action of a space whose first one is not 0.
+    action = torch.where(spread_rows(contexts.valid, contexts.action), contexts.action, contexts.action[:, :1])
+    loss = reduce_steps(-distribution.log_prob(action), contexts.valid, "mean")
+    same = (distribution.mode() == action).reshape(*contexts.valid.shape, -1).all(2)
     return loss, reduce_steps(same.float(), contexts.valid, "mean")
