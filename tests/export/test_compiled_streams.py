@@ -107,7 +107,7 @@ def test_a_damaged_file_is_compiled_again(compiler, tmp_path):
     assert len(compiler) == 2
 
 
-@pytest.mark.parametrize("fault", ["compiler", "numbers", "folder", "dtype"])
+@pytest.mark.parametrize("fault", ["compiler", "numbers", "folder", "dtype", "load"])
 def test_a_core_that_cannot_be_compiled_has_its_own_stream_and_one_warning(fault, compiler, tmp_path, monkeypatch):
     folder = tmp_path
     if fault == "compiler":
@@ -120,6 +120,9 @@ def test_a_core_that_cannot_be_compiled_has_its_own_stream_and_one_warning(fault
         folder = tmp_path / "file"
         folder.write_text("")
         reason = "File exists|Not a directory"
+    elif fault == "load":  # a folder from which programs may not be run
+        reason = "failed to map segment"
+        monkeypatch.setattr(compiled, "load_compiled", lambda _: (_ for _ in ()).throw(RuntimeError(reason)))
     else:
         reason = "torch.export fails"
         monkeypatch.setattr(compiled, "trace", lambda _: (_ for _ in ()).throw(ValueError("torch.export fails")))

@@ -87,7 +87,7 @@ def compiled_stream(core: nn.Module, batch_size: int, *, folder: str | os.PathLi
         if any(weight.device.type != "cpu" for weight in core.parameters()):
             raise ValueError("it is not on a CPU")
         return CompiledStream(core, batch_size, data_folder() / FOLDER if folder is None else Path(folder))
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RuntimeError) as error:  # the last of torch, which cannot load the program
         reason = " ".join(str(error).split())[:300]
         name = type(core).__name__
         warnings.warn(f"no compiled steps of {name} ({reason}): its stream is not compiled", stacklevel=2)

@@ -256,7 +256,7 @@ class Front:
         async for part in request.stream():
             found += part
             if len(found) > most:
-                raise RefusedError(413, f"body: more than {most} bytes; send less, or start the server with most_bytes")
+                raise RefusedError(413, f"body: more than {most} bytes; send less, or raise the server's most_bytes")
         data = from_json(bytes(found)) if found else {}
         if not isinstance(data, dict):
             raise RefusedError(400, f"body: it is {type(data).__name__}; give an object")
