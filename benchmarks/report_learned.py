@@ -102,7 +102,7 @@ def first_screen() -> str:
         ),
         "Endless Mortar Mayhem, commands completed by `hcam`, ten minutes of one processor core": _endless_text(),
         "streets of a city never seen, goals reached by `hcam` in 200 steps, imitated, then reinforced, with "
-        "[helps](htm.md)": _streets_text(goals, street_seeds),
+        "[training aids](htm.md)": _streets_text(goals, street_seeds),
         "associative inference, two of 32 pairs joined (items of 1000 numbers), `hcam`": (
             f"{joined:.1%} right, {joined_seeds} (paper: {float(PUBLISHED['AC']):.1%}; untrained: {untrained:.0%})"
         ),

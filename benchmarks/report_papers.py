@@ -56,8 +56,8 @@ def first_claims() -> str:
     for claim in CLAIMS:
         if claim.how:
             found = compare(claim)
-            numbers, helped, _ = found.ours.partition("; helps")
-            ours = f"{numbers}, {_seeds(found)} seeds{', with helps' if helped else ''}"
+            numbers, helped, _ = found.ours.partition("; training aids")
+            ours = f"{numbers}, {_seeds(found)} seeds{', with aids' if helped else ''}"
             rows.append((claim.paper, claim.text, claim.published, ours, f"{found.verdict}; {claim.how}"))
     table = markdown_table(["paper", "claim", "theirs", "ours", "how far it holds"], rows, "lllll")
     return f"{table}\n\n{verdict_counts()}"
@@ -93,7 +93,7 @@ def compare(claim: Claim) -> Finding:
     seeds = (len(first), len(second))
     if not first or not second:
         return Finding(claim.missing, "", seeds)
-    ours = _numbers(claim, first, second) + _helps(first)
+    ours = _numbers(claim, first, second) + _training_aids(first)
     return Finding(_verdict(claim, first, second), ours, seeds)
 
 
@@ -161,9 +161,9 @@ def _control(runs: Sequence[Row], test: str) -> str:
     return f", one map for all {100 * middle(found):.1f} %" if found else ""
 
 
-def _helps(runs: Sequence[Row]) -> str:
+def _training_aids(runs: Sequence[Row]) -> str:
     aids = [name for name in all_training_aids(runs[0]["config"]) if name != "reconstruction"]
-    return f"; helps: {markdown_cell(', '.join(aids))}" if aids else ""
+    return f"; training aids: {markdown_cell(', '.join(aids))}" if aids else ""
 
 
 def _seeds(found: Finding) -> str:

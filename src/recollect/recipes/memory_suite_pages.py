@@ -386,7 +386,7 @@ class Cells:
             ]
             title, aids_used = markdown_cell(column.title), markdown_cell("; ".join(aids))
             rows.append([title, column.how, f"{column.seconds:g}", aids_used])
-        return markdown_table(["task", "how", "seconds of a cell", "teacher and helps"], rows, "llrl")
+        return markdown_table(["task", "how", "seconds of a cell", "teacher and training aids"], rows, "llrl")
 
     def _statistics(self) -> str:
         if not self.compared.tasks:
