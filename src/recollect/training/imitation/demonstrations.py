@@ -64,9 +64,8 @@ class DemonstrationBatches:
 
         self.action = torch.from_numpy(recording.action.copy())
         previous = torch.cat((torch.zeros_like(self.action[:1]), self.action[:-1]))
-        self.action[last] = self.action[
-            0
-        ].clone()  # none is taken there, but a space whose first action is not 0 has no 0
+        # None is taken at the last step, but a space whose first action is not 0 has no 0.
+        self.action[last] = self.action[0].clone()
         first = mark(self.starts, True)
         previous[first] = 0
         self.parts = {
