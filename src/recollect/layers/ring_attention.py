@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from recollect.layers.feedforward import FeedForward
 from recollect.layers.gates import GRUGate
 from recollect.layers.rings import MirrorRing, Rows
+from recollect.layers.stream_feedforward import StreamFeedForward
 from recollect.layers.tap import Tap
 from recollect.layers.window_attention import softmax_top_k, to_full, to_window
 from recollect.ops.packed_linear import PackedLinear, working_dtype
@@ -52,16 +53,20 @@ class RingAttention:
     ) -> None:
         self.batch_size, self.num_heads, self.window = batch_size, num_heads, window
         self.top_k, self.tap = top_k, tap
-        weight, bias = qkv
+        weight = qkv[0]
         self.width = weight.shape[1]
         self.dtype = working_dtype(weight)
-        self.qkv = PackedLinear.for_stream(weight, bias, rows=batch_size, dtype=self.dtype)
+        # Outputs in the order [h, 3, e]: those of a head are then one piece of memory.
+        by_head = [part.unflatten(0, (3, num_heads, -1)).transpose(0, 1).flatten(0, 2) for part in qkv]
+        self.qkv = PackedLinear.for_stream(*by_head, rows=batch_size, dtype=self.dtype)
         self.offset_keys = None if offset_keys is None else offset_keys.to(self.dtype).transpose(1, 2).contiguous()
         self.offset_bias = None if offset_bias is None else offset_bias.to(self.dtype)[:, None]  # h 1 w+1
         # Rows before heads: what a step of some rows reads and writes is then one piece of memory for each of them.
         entry = (2, self.width // num_heads)
         self.cached = cache_dtype(self.dtype)  # where it is narrower, so are the products with keys and values
         self.ring = MirrorRing(batch_size * num_heads, window + 1, entry, weight.new_empty(0, dtype=self.cached))
+        keys, values = self.ring.data.unbind(2)
+        self._keys, self._values = keys.transpose(1, 2), values  # of both halves, b*h e 2(w+1) and b*h 2(w+1) e
 
     def entry(self, keys_values: Tensor) -> Tensor:
         """Split keys and values ``[b, ..., 2 dim]`` into heads ``[b*h, ..., 2, e]``."""
@@ -104,23 +109,25 @@ class RingAttention:
         Returns:
             ``[b, dim]``, before the output projection.
         """
-        b, h, d = x.shape[0], self.num_heads, self.width
+        b, h = x.shape[0], self.num_heads
         qkv = self.qkv(F.layer_norm(x, x.shape[-1:]).to(self.dtype))
         if turn is not None:
-            qkv = torch.cat((turn(qkv[:, : 2 * d]), qkv[:, 2 * d :]), 1)
-        queries = qkv[:, :d].unflatten(1, (h, -1))  # b h e
-        self.ring.push(self.entry(qkv[:, d:]), self._places(rows))
-        keys, values = self.ring.window(self._places(rows)).unbind(2)  # b*h w+1 e
+            qkv = self._turned(qkv, turn)
+        heads, places = qkv.view(b * h, 3, -1), self._places(rows)
+        queries = heads.narrow(1, 0, 1)  # b*h 1 e
+        self.ring.push(heads.narrow(1, 1, 2), places)
+        keys, values = self._window(places)
         scores = self.offset_bias
         if hidden is not None:
-            scores = hidden.to(self.dtype).expand(h, -1, -1) if scores is None else scores + hidden.to(self.dtype)
+            hidden = hidden.to(self.dtype)
+            scores = hidden.expand(h, -1, -1) if scores is None else scores + hidden
         if self.offset_keys is not None:
-            keys_of = queries.transpose(0, 1), self.offset_keys
+            keys_of = queries.view(b, h, -1).transpose(0, 1), self.offset_keys
             scores = torch.bmm(*keys_of) if scores is None else torch.baddbmm(scores, *keys_of)
+        elif scores is not None:
+            scores = scores.expand(h, b, -1)
         if scores is not None:
-            scores = scores.expand(h, b, -1).transpose(0, 1).reshape(b * h, 1, -1)
-        queries = queries.reshape(b * h, 1, -1)
-        keys = keys.transpose(1, 2)
+            scores = scores.transpose(0, 1).reshape(b * h, 1, -1)
         if scores is None:
             scores = torch.bmm(queries.to(self.cached), keys)
         elif self.cached != self.dtype:
@@ -139,7 +146,21 @@ class RingAttention:
         if self.tap.has_listeners:
             self.tap(weights.view(b, h, 1, -1))
         read = torch.bmm(weights.to(self.cached), values).to(self.dtype)  # b*h 1 e
-        return read.view(b, d)
+        return read.view(b, -1)
+
+    def _window(self, places: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return keys ``[r*h, e, w + 1]`` and values ``[r*h, w + 1, e]`` of the window."""
+        if places is None:
+            start, length = self.ring.start, self.ring.length
+            return self._keys.narrow(2, start, length), self._values.narrow(1, start, length)
+        keys, values = self.ring.window(places).unbind(2)
+        return keys.transpose(1, 2), values
+
+    def _turned(self, qkv: Tensor, turn: Callable[[Tensor], Tensor]) -> Tensor:
+        """Apply a function of queries and keys ``[..., 2 dim]`` to those in ``[..., 3 dim]``."""
+        heads = qkv.unflatten(-1, (self.num_heads, 3, -1))
+        turned = turn(heads[..., :2, :].flatten(-3)).unflatten(-1, (self.num_heads, 2, -1))
+        return torch.cat((turned, heads[..., 2:, :]), -2).flatten(-3)
 
     def block(self, x: Tensor, hidden: Tensor, turn: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """Attend to the windows of t new steps in one pass.
@@ -156,8 +177,8 @@ class RingAttention:
         d = self.width
         qkv = self.qkv(F.layer_norm(x, x.shape[-1:]).to(self.dtype)).view(b, t, 3 * d)
         if turn is not None:
-            qkv = torch.cat((turn(qkv[..., : 2 * d]), qkv[..., 2 * d :]), -1)
-        heads = qkv.view(b, t, 3, h, d // h).permute(0, 3, 1, 2, 4).reshape(b * h, t, 3, d // h)
+            qkv = self._turned(qkv, turn)
+        heads = qkv.view(b, t, h, 3, d // h).transpose(1, 2).reshape(b * h, t, 3, d // h)
         queries, new = heads[:, :, 0], heads[:, :, 1:]
         keys, values = self._push(new.to(self.cached), s).to(self.dtype).unbind(2)  # b*h s e
         scores = torch.baddbmm(self._known(queries, hidden), queries, keys.transpose(1, 2))
@@ -242,12 +263,8 @@ class StreamLayer:
         rows, dtype = attention.batch_size, attention.dtype
         self.attention = attention
         self.out = PackedLinear.for_stream(out.weight, rows=rows, dtype=dtype)
-        expand = feed_forward.expand
-        weight, bias = expand.weight * norm.weight, expand.bias + (expand.weight * norm.bias).sum(-1)
-        self.expand = PackedLinear.for_stream(weight, bias, rows=rows, dtype=dtype)
-        contract = feed_forward.contract
-        self.contract = PackedLinear.for_stream(contract.weight, contract.bias, rows=rows, dtype=dtype)
-        self.activation = feed_forward.activation
+        folded = {"scale": norm.weight, "shift": norm.bias}
+        self.feed_forward = StreamFeedForward(feed_forward, rows=rows, dtype=dtype, **folded)
         self.gate_attention, self.gate_forward = (StreamGate(gate, rows) for gate in gates)
         self.relu, self.dtype = relu, dtype
 
@@ -268,8 +285,7 @@ class StreamLayer:
     def _after(self, x: Tensor, read: Tensor) -> Tensor:
         """Compute the rest of the layer from the heads' answers ``[b, dim]``."""
         x = self.gate_attention(x, self._activate(self.out(read)))
-        middle = self.activation(self.expand(F.layer_norm(x, x.shape[-1:]).to(self.dtype)))
-        return self.gate_forward(x, self._activate(self.contract(middle)))
+        return self.gate_forward(x, self._activate(self.feed_forward(F.layer_norm(x, x.shape[-1:]))))
 
     def _activate(self, update: Tensor) -> Tensor:
         return update.relu_() if self.relu else update

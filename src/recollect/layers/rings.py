@@ -97,9 +97,15 @@ class MirrorRing:
         if rows is None or self._slices is None:
             self._align()
             data = self.data if rows is None else self.data[rows]
-            return data[:, self._next : self._next + self.length]
+            return data.narrow(1, self._next, self.length)
         places = self._places.index_select(0, rows) if self._apart else self._next
         return self._slices.index_select(0, rows * (2 * self.length) + places)
+
+    @property
+    def start(self) -> int:
+        """Place in ``data`` where the windows of all rows begin."""
+        self._align()
+        return self._next
 
     def load(self, window: Tensor, rows: Tensor | None = None) -> None:
         """Replace everything by ``[b, length, *shape]``, oldest first."""

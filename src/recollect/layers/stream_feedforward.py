@@ -64,7 +64,8 @@ def _scaled_gelu(u: Tensor) -> Tensor:
 
 
 def stream_projection(project: nn.Module, rows: int) -> Callable[[Tensor], Tensor]:
-    """Return the map of an input projection, ``[r, i] -> [r, d]``, in the dtype of its weights."""
-    if isinstance(project, nn.Linear):
-        return PackedLinear.for_stream(project.weight, project.bias, rows=rows)
-    return project
+    """Return an input projection for steps ``[r, i]`` or ``[b, t, i]``, in the dtype of its weights."""
+    if not isinstance(project, nn.Linear):
+        return project
+    product = PackedLinear.for_stream(project.weight, project.bias, rows=rows)
+    return lambda x: product(x) if x.ndim == 2 else product(x.flatten(0, 1)).unflatten(0, x.shape[:2])

@@ -10,6 +10,7 @@ from recollect.cores.stream import RowStream
 from recollect.layers.gates import ResidualGate
 from recollect.layers.ring_attention import RingAttention, StreamLayer, StreamStack
 from recollect.layers.rings import Rows
+from recollect.layers.stream_feedforward import stream_projection
 from recollect.ops.packed_linear import without_autocast
 
 
@@ -33,6 +34,7 @@ class CausalTransformerStream(RowStream):
             gates = ResidualGate(), ResidualGate()
             layers.append(StreamLayer(attention, layer.out, layer.norm_forward, layer.feed_forward, gates))
         self._stack = StreamStack(layers)
+        self._project = stream_projection(core.project, batch_size)
         self._head_dim = c.dim // c.num_heads if c.positions == "rotary" else 0
         self._dtype = like.dtype
         self._back = torch.arange(-c.memory_len, 0, device=like.device)  # the cached steps, relative to the next one
@@ -85,7 +87,7 @@ class CausalTransformerStream(RowStream):
             self._stack.clear(starting)
         steps = 1 if inputs.ndim == 2 else inputs.shape[1]
         with without_autocast(inputs):
-            x = self.core.project(inputs.to(self._dtype))
+            x = self._project(inputs.to(self._dtype))
             *_, x = self._stack(x, self._turn(inputs.ndim, steps, rows) if self._head_dim else None, rows)
             if rows is None:
                 self._position += steps

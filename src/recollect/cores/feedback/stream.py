@@ -13,6 +13,7 @@ from recollect.cores.feedback.core import FeedbackState, FeedbackTransformer
 from recollect.cores.stream import RowStream
 from recollect.layers.attention import masked_softmax
 from recollect.layers.rings import MirrorRing, Rows
+from recollect.layers.stream_feedforward import stream_projection
 from recollect.ops.packed_linear import PackedLinear, without_autocast
 
 
@@ -30,6 +31,7 @@ class FeedbackStream(RowStream):
         self._count = core.zeros(batch_size, dtype=torch.long)
         self._ages = torch.arange(config.memory_len, 0, -1, device=like.device)
         pack = partial(PackedLinear.for_stream, rows=batch_size)
+        self._project_input = stream_projection(core.project, batch_size)
         self._mix = core.mix.softmax(0)
         self._project = [pack(torch.cat((p.key.weight, p.value.weight))) for p in core.projections]
         self._layers = [
@@ -76,7 +78,7 @@ class FeedbackStream(RowStream):
         if starting := self.starting(is_first, rows):
             self._clear(starting)
         core, heads = self.core, self.core.config.num_heads
-        x = core.project(inputs)
+        x = self._project_input(inputs)
         mask = None  # once every row has w memories, there is nothing to mask
         if self._full_in > 0:
             count = self._count if rows is None else self._count[rows.index]

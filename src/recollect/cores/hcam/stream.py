@@ -18,6 +18,7 @@ from recollect.cores.hcam.raw_chunks import RawChunks, prefers_raw
 from recollect.cores.stream import RowStream
 from recollect.layers.ring_attention import RingAttention, Visibility
 from recollect.layers.rings import MirrorRing, Rows
+from recollect.layers.stream_feedforward import StreamFeedForward, stream_projection
 from recollect.ops.packed_linear import PackedLinear, without_autocast, working_dtype
 from recollect.ops.reduced_linear import cache_dtype
 
@@ -43,13 +44,8 @@ class ChunkStreamLayer:
         self.dtype = self.attention.dtype
         self.out = PackedLinear(local.out.weight.to(self.dtype), rows=batch_size, uses=1000)
         self.cache = cache
-        weight = feed_forward.expand.weight * norm.weight
-        bias = feed_forward.expand.bias + (feed_forward.expand.weight * norm.bias).sum(-1)
-        contract = feed_forward.contract
-        self.expand = PackedLinear(weight.to(self.dtype), bias.to(self.dtype), rows=batch_size, uses=1000)
-        self.contract = PackedLinear(
-            contract.weight.to(self.dtype), contract.bias.to(self.dtype), rows=batch_size, uses=1000
-        )
+        folded = {"scale": norm.weight, "shift": norm.bias}
+        self.feed_forward = StreamFeedForward(feed_forward, rows=batch_size, dtype=self.dtype, **folded)
 
     def __call__(
         self, x: Tensor, hidden: Tensor | None, held: StoredChunks, order: Tensor | None, rows: Rows | None
@@ -62,8 +58,7 @@ class ChunkStreamLayer:
             x = self.join(self.layer.gate_memory, x, read)
         elif self.gated:  # a gate changes the stream even without chunks
             x = self.join(self.layer.gate_memory, x, torch.zeros_like(x))
-        middle = self.expand(F.layer_norm(x, width).to(self.dtype)).relu_()
-        return self.join(self.layer.gate_forward, x, self.contract(middle))
+        return self.join(self.layer.gate_forward, x, self.feed_forward(F.layer_norm(x, width)))
 
     def join(self, gate: nn.Module, x: Tensor, update: Tensor) -> Tensor:
         """Add an update to the stream, by the gate if there is one."""
@@ -81,6 +76,7 @@ class ChunkStream(RowStream):
     def __init__(self, core: HierarchicalChunkMemory, caches: Sequence[ChunkCache]) -> None:
         c, features, batch_size = core.config, core.features(), caches[0].batch_size
         self._layers = [ChunkStreamLayer(cache, features) for cache in caches]
+        self._project = stream_projection(core.project, batch_size)
         # Raw inputs of all layers; the newest c become the chunk that is completed.
         like = features.new_empty(0, dtype=cache_dtype(features.dtype))
         self._raw = MirrorRing(batch_size, max(c.memory_len, c.chunk_len), (c.num_layers, c.dim), like)
@@ -111,7 +107,7 @@ class ChunkStream(RowStream):
             return self._step(inputs.to(self._dtype), rows)
 
     def _step(self, inputs: Tensor, rows: Rows | None) -> Tensor:
-        x, hidden, raw = self.core.project(inputs), self._visible.step(rows), []
+        x, hidden, raw = self._project(inputs), self._visible.step(rows), []
         order, held = None, self._held(rows)
         if any(layer.cache.listened for layer in self._layers):
             order = self._order() if rows is None else self._order()[rows.index]

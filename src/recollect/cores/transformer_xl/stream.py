@@ -8,6 +8,7 @@ from recollect.cores.stream import RowStream
 from recollect.cores.transformer_xl.core import TransformerXL, TransformerXLState
 from recollect.layers.ring_attention import RingAttention, StreamLayer, StreamStack
 from recollect.layers.rings import MirrorRing, Rows
+from recollect.layers.stream_feedforward import stream_projection
 from recollect.ops.packed_linear import without_autocast
 from recollect.ops.reduced_linear import cache_dtype
 
@@ -24,6 +25,7 @@ class TransformerXLStream(RowStream):
     def __init__(self, core: TransformerXL, batch_size: int) -> None:
         c, like = core.config, core.layers[0].out.weight
         positions = core.relative_positions()
+        self._project = stream_projection(core.project, batch_size)
         self._window = MirrorRing(batch_size, c.memory_len, (c.num_layers, c.dim), like.to(cache_dtype(like.dtype)))
         self._folded = [layer.folded(positions) for layer in core.layers]
         layers = []
@@ -73,7 +75,7 @@ class TransformerXLStream(RowStream):
             self._stack.clear(starting)
             self._window.clear(starting.index)
         with without_autocast(inputs):
-            *raw, x = self._stack(self.core.project(inputs.to(self._dtype)), rows=rows)
+            *raw, x = self._stack(self._project(inputs.to(self._dtype)), rows=rows)
             if inputs.ndim == 2:
                 self._window.push(torch.stack(raw, -2), None if rows is None else rows.index)
             else:
