@@ -60,6 +60,25 @@ def test_episodes_are_those_of_an_evaluation_and_come_back_from_a_file(tmp_path,
     assert equal(recording, again) and again.action_space == world.spec.action_space
 
 
+@dataclass(frozen=True, kw_only=True)
+class GloballyDrawnConfig(TMazeConfig):
+    """Draws the seed of its episodes with torch's global generator when it is built."""
+
+    def build(self, batch_size, *, seed=0, device="cpu"):
+        return super().build(batch_size, seed=int(torch.randint(1 << 30, ())), device=device)
+
+
+def test_a_world_that_is_built_with_global_generators_is_seeded_and_leaves_no_trace():
+    world = GloballyDrawnConfig(length=3, slack=9)
+    agent, recordings = agent_for(world), []
+    for seed in (5, 6):
+        torch.manual_seed(seed)
+        before = torch.get_rng_state()
+        recordings.append(record_episodes(agent, world, 6, seed=1))
+        assert torch.equal(before, torch.get_rng_state())
+    assert equal(*recordings)
+
+
 def test_actions_lead_from_each_observation_to_the_next():
     world = TMazeConfig(length=3, slack=9)
     recording = record_episodes(agent_for(world), world, 6, seed=1, greedy=False)

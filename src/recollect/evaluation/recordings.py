@@ -205,16 +205,16 @@ def record_episodes(
     require(episodes >= 1, "episodes", episodes, "record at least one")
     require(all(0 <= share <= 1 for share in noise), "noise", list(noise), "give shares of the actions, from 0 to 1")
     share = split_episodes(episodes, min(episodes, ROWS))
-    world = GuardedWorld(world_config, len(share), seed=seed, device=next(agent.parameters()).device)
-    recorder, actions = _Recorder(world, share), []
-    try:
-        with evaluation_mode(agent, seed):
+    with evaluation_mode(agent, seed):
+        world = GuardedWorld(world_config, len(share), seed=seed, device=next(agent.parameters()).device)
+        recorder, actions = _Recorder(world, share), []
+        try:
             for played in play(agent, world, seed=seed, greedy=greedy, noise=noise):
                 actions.append(played.action)
                 if recorder.add(played.step):
                     break
-    finally:
-        world.close()
+        finally:
+            world.close()
     return _cut(recorder.steps, actions, share, world.spec)
 
 
