@@ -1,6 +1,7 @@
 """What every world of the table keeps, whatever its rules are."""
 
 import math
+from dataclasses import replace
 
 import gymnasium
 import numpy as np
@@ -367,6 +368,17 @@ def test_wrong_use_is_caught(config):
     world.close()
     with pytest.raises(ValueError, match="batch_size=0"):
         config.build(0)
+
+
+def test_actions_may_begin_at_another_number():
+    world = WORLDS["t-maze"]().build(2)
+    assert world.spec.action_space.n == 4
+    world.spec = replace(world.spec, action_space=gymnasium.spaces.Discrete(2, start=2))
+    world.reset()
+    world.step(torch.tensor([2, 3]))
+    for bad in (1, 4):
+        with pytest.raises(ValueError, match=rf"action {bad} is out of range: use 2\.\.3"):
+            world.step(torch.tensor([2, bad]))
 
 
 @every_world

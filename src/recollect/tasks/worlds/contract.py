@@ -416,8 +416,8 @@ class TensorWorld(World, Generic[S]):
         space = self.spec.action_space
         require_form(actions, space, self.batch_size)
         if isinstance(space, gymnasium.spaces.Discrete) and self.device.type == "cpu":
-            low, high = int(actions.min()), int(actions.max())
-            if low < 0 or high >= space.n:
-                raise ValueError(f"action {low if low < 0 else high} is out of range: use 0..{space.n - 1}")
+            low, high, first, last = int(actions.min()), int(actions.max()), space.start, space.start + space.n - 1
+            if low < first or high > last:
+                raise ValueError(f"action {low if low < first else high} is out of range: use {first}..{last}")
         # Worlds index tables with actions, and bytes would index as a mask.
         return actions if isinstance(space, gymnasium.spaces.Box) else actions.long()
