@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from tally import Tally, literal
 
-from recollect.serving import Client, ServingConfig, StreamStore
+from recollect.serving import Client, ServingConfig, StreamStore, serve
 from recollect.serving.client import ServerError
 
 pytest.importorskip("starlette")
@@ -140,6 +140,12 @@ def test_a_token_is_asked_for_everywhere_but_at_the_door(shared_client):
         shared_client.websocket_connect("/streams/a/frames", headers={"Authorization": ""}),
     ):
         pass
+
+
+@pytest.mark.parametrize("token", ["", "a token", "token\n", "tökén"])
+def test_a_token_that_no_header_can_send_is_refused(token):
+    with pytest.raises(ValueError, match=r"token=.*give ASCII characters without spaces"):
+        serve("none", token=token)
 
 
 def test_full_places_full_disk_and_no_other_weights(monkeypatch):

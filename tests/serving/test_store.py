@@ -286,7 +286,7 @@ def test_a_full_disk_leaves_every_stream_as_it_is(monkeypatch, tmp_path):
     assert not store.about("a")["in_memory"]
 
 
-@pytest.mark.parametrize("damage", ["bit", "cut", "gone", "other"])
+@pytest.mark.parametrize("damage", ["bit", "steps", "cut", "gone", "other"])
 def test_a_damaged_file_is_recognised(damage, tmp_path):
     store = StreamStore(Tally(), ServingConfig(capacity=1, folder=tmp_path))
     store.create("a")
@@ -296,6 +296,8 @@ def test_a_damaged_file_is_recognised(damage, tmp_path):
     content = bytearray(path.read_bytes())
     if damage == "bit":
         content[-3] ^= 1
+    if damage == "steps":
+        content = content.replace(b'steps\\": 1', b'steps\\": 0')
     if damage == "other":
         files_of_streams.write_stream(path, (torch.zeros(1, 4),), {})
     elif damage == "gone":

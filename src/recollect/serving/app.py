@@ -138,7 +138,7 @@ class Front:
     async def step(self, request: Request) -> Response:
         """Take one step of a stream."""
         step = self.parse(await self.body(request), request.path_params["id"])
-        return answer_json(await self.take(step))
+        return JSONResponse(to_data(await self.take(step)))
 
     async def steps(self, request: Request) -> Response:
         """Take one step of each of several streams; one that is refused does not stop the others."""
@@ -346,11 +346,6 @@ def to_data(answer: Answer) -> dict[str, Any]:
             raise RefusedError(500, f"outputs.{name} are not finite at step {answer.steps} of {answer.id!r}: {line}")
     outputs = {name: output.tolist() for name, output in answer.outputs.items()}
     return {"id": answer.id, "outputs": outputs, "steps": answer.steps, "weights": answer.weights}
-
-
-def answer_json(answer: Answer) -> Response:
-    """Return an answer as a response."""
-    return JSONResponse(to_data(answer))
 
 
 def _refuse_constant(name: str) -> Any:

@@ -1,5 +1,6 @@
 """Serve a model of a run or a folder: load it, and run the application with uvicorn until Ctrl-C."""
 
+import re
 import secrets
 import socket
 from collections.abc import Callable, Sequence
@@ -48,7 +49,8 @@ def serve(
         raise ValueError(f"serve needs {error.name}: pip install recollect-torch[serve]") from None
     from recollect.serving.store import StreamStore
 
-    require(token is None or bool(token.strip()), "token", token, "give some text, or leave it out for a random one")
+    is_sent = token is None or re.fullmatch("[!-~]+", token) is not None  # as a header: no space, no line break
+    require(is_sent, "token", token, "give ASCII characters without spaces, or leave it out for a random one")
     token = secrets.token_urlsafe(24) if token is None else token
     options = load_options or {}
     config = ServingConfig() if config is None else config

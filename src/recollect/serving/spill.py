@@ -27,7 +27,8 @@ def write_stream(path: Path, memory: Any, about: dict[str, Any]) -> None:
         OSError: the disk is full, or the folder cannot be written.
     """
     tensors = {name: leaf.cpu().contiguous() for name, leaf in named_leaves(memory)}
-    metadata = {"about": json.dumps(about), "crc32": str(_checksum(tensors))}
+    text = json.dumps(about)
+    metadata = {"about": text, "crc32": str(_checksum(tensors, text))}
     write_atomically(path, safetensors.torch.save(tensors, metadata=metadata))
 
 
@@ -54,10 +55,10 @@ def read_stream(path: Path, like: Any) -> Any:
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # it is no dict
-            checksum = (file.metadata() or {}).get("crc32")
+            metadata = file.metadata() or {}
     except (SafetensorError, OSError) as error:
         raise RefusedError(410, f"stream={path.stem!r}: its file cannot be read ({error}): {remedy}") from None
-    if checksum != str(_checksum(tensors)):
+    if metadata.get("crc32") != str(_checksum(tensors, metadata.get("about", ""))):
         raise RefusedError(410, f"stream={path.stem!r}: its file is damaged (its checksum differs): {remedy}")
     names = [name for name, _ in named_leaves(like)]
     fits = sorted(tensors) == sorted(names) and all(
@@ -70,8 +71,8 @@ def read_stream(path: Path, like: Any) -> Any:
     return map_state(lambda leaf: tensors[next(remaining)].to(leaf.device), like)
 
 
-def _checksum(tensors: dict[str, Any]) -> int:
-    found = 0
+def _checksum(tensors: dict[str, Any], about: str) -> int:
+    found = zlib.crc32(about.encode())
     for name in sorted(tensors):
         found = zlib.crc32(safetensors.torch.save({name: tensors[name]}), found)
     return found
