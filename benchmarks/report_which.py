@@ -123,7 +123,7 @@ def which_choice() -> str:
         chosen = [core for core in ranked if (scored[core].value or 0.0) >= third]  # with those that equal the third
         worst = [core for core in reversed(ranked) if scored[core].value == scored[ranked[-1]].value]
         lines.append([need, _named(chosen, scored), _named(worst, scored), str(len(CORES) - len(scored))])
-    return markdown_table(["you need", "best here", "worst here", "cores not run"], lines)
+    return markdown_table(["you need", "best here", "worst here", "cores not run"], lines, "lllr")
 
 
 NEEDS = {
