@@ -52,6 +52,11 @@ def recipe(*runs):
     )
 
 
+def test_a_recipe_without_a_number_of_seeds_for_a_scale_is_refused_when_it_is_made():
+    with pytest.raises(ValueError, match=r"seeds=\{'lite': 2\}: give a number for each scale of runs: lite, long"):
+        replace(recipe(), runs={"lite": list, "long": list})
+
+
 @pytest.fixture(scope="module")
 def once(tmp_path_factory):
     """A folder in which the recipe was reproduced with one seed."""

@@ -134,6 +134,10 @@ class Recipe:
     rows_of: Callable[[str], list[Run]] | None = None
     """Rows of a core that is not of this library, ``package.module:Config``; None where the recipe takes none."""
 
+    def __post_init__(self) -> None:
+        each = f"give a number for each scale of runs: {', '.join(self.runs)}"
+        require(self.runs.keys() <= self.seeds.keys(), "seeds", dict(self.seeds), each)
+
     def rows(self, scale: str) -> list[Run]:
         """Return the runs of a scale.
 
