@@ -132,7 +132,10 @@ class PackedLinear:
         if torch.is_autocast_enabled(self._device):
             with without_autocast(x):
                 return self._multiply(x, z)
-        return torch.mm(x, self._factor) if z is None else torch.addmm(z, x, self._factor)
+        if z is None or self._device == "cpu":  # there addmm copies z before it multiplies, which takes longer
+            product = torch.mm(x, self._factor)
+            return product if z is None else product.add_(z)
+        return torch.addmm(z, x, self._factor)
 
 
 class PlainLinear:

@@ -46,16 +46,10 @@ def unit_length(x: Tensor, least: Tensor) -> Tensor:
     return x / torch.linalg.vector_norm(x, dim=-1, keepdim=True).hypot(least)
 
 
-def folded_norm(norm: nn.RMSNorm) -> tuple[Tensor, Tensor]:
-    """Return the factors by which :func:`unit_length` becomes an RMS norm, and the c that it takes."""
-    scale = widened(norm.weight)
-    return scale * len(scale) ** 0.5, least_length(norm.eps or 0.0, len(scale), scale)
-
-
 def normed(norm: nn.RMSNorm, weight: Tensor, bias: Tensor | None, rows: int) -> Map:
     """Return ``W norm(x) + b``."""
-    scale, least = folded_norm(norm)
-    multiply = product((widened(weight) * scale).to(weight.dtype), bias, rows)
+    scale, least = widened(norm.weight), least_length(norm.eps or 0.0, norm.weight.numel(), norm.weight)
+    multiply = product((widened(weight) * scale * len(scale) ** 0.5).to(weight.dtype), bias, rows)
     return lambda x: multiply(unit_length(x, least))
 
 
@@ -63,7 +57,8 @@ def rms_norm(norm: nn.Module) -> Map:
     """Return an RMS norm, or the identity."""
     if not isinstance(norm, nn.RMSNorm):
         return norm
-    scale, least = folded_norm(norm)
+    scale, least = widened(norm.weight), least_length(norm.eps or 0.0, norm.weight.numel(), norm.weight)
+    scale = scale * len(scale) ** 0.5
     return lambda x: unit_length(x.to(scale.dtype), least).mul_(scale)
 
 
