@@ -5,26 +5,28 @@ from recollect.ops import short_softmax
 from recollect.ops.weighted_softmax import plain_weighted_softmax, prefers_chunks_last, weighted_softmax
 
 
+@pytest.mark.parametrize("dim", [-2, -1])
 @pytest.mark.parametrize("heads", [1, 3])
 @pytest.mark.parametrize("steps", [1, 2, 5])
-def test_equals_its_twin_where_scores_are_far_apart(heads, steps):
-    scores = (50 * torch.randn(2, 3, 4, steps, 7)).requires_grad_()
+def test_equals_its_twin_where_scores_are_far_apart(heads, steps, dim):
+    scores = (50 * torch.randn(2, 3, 4, steps, 7)).transpose(-2, dim).requires_grad_()
     weights = torch.randn(2, heads, 4, 7, requires_grad=True)
     cotangent = torch.randn_like(scores)
     results = []
     for fn in (weighted_softmax, plain_weighted_softmax):
-        found = fn(scores, weights)
+        found = fn(scores, weights, dim)
         results.append((found, *torch.autograd.grad((found * cotangent).sum(), (scores, weights))))
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
 
 
-def test_can_be_differentiated_twice():
-    scores = torch.randn(2, 3, 2, 3, 4, dtype=torch.float64, requires_grad=True)
+@pytest.mark.parametrize("dim", [-2, -1])
+def test_can_be_differentiated_twice(dim):
+    scores = torch.randn(2, 3, 2, 3, 4, dtype=torch.float64).transpose(-2, dim).requires_grad_()
     weights = torch.randn(2, 1, 2, 4, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(weighted_softmax, (scores, weights))
-    assert torch.autograd.gradgradcheck(weighted_softmax, (scores, weights))
-    assert torch.autograd.gradgradcheck(weighted_softmax, (scores, weights.detach()))
+    assert torch.autograd.gradcheck(weighted_softmax, (scores, weights, dim))
+    assert torch.autograd.gradgradcheck(weighted_softmax, (scores, weights, dim))
+    assert torch.autograd.gradgradcheck(weighted_softmax, (scores, weights.detach(), dim))
 
 
 def test_only_weights_may_learn():

@@ -27,13 +27,13 @@ The code projects the steps of k chunks for every query. Everything between the 
 forms with equal results, chosen by shape (with d the width of the contents):
 
     project   keys and values of all n c steps once, dense scores, softmax per chunk, times R, one sum
-    absorb    (W_k^T W_q' x) meets the raw contents, W_v is applied after the sum: for few queries (t h < d)
+    absorb    (W_k^T W_q' x) meets the raw contents, W_v is applied after the sum: for few queries (t h < d + t)
     gather    absorb on the k chosen chunks only: when a copy of those is small beside the memory
 
 :class:`LocalAttention` is the other attention of a layer, to a sliding window.
 """
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -185,7 +185,7 @@ class HierarchicalAttention(nn.Module):
         _, n, _, d = memory
         if CALL_GATHER_SHARE * steps * self.top_k <= n:
             return "gather"
-        return "absorb" if steps * self.num_heads < d else "project"
+        return "absorb" if steps * (self.num_heads - 1) < d else "project"
 
     def _readable(self, mask: Tensor | None, n: int) -> slice:
         """Return the places of all visible chunks in a training call on a CPU; elsewhere all places.
@@ -250,25 +250,26 @@ class HierarchicalAttention(nn.Module):
             weights = weighted_softmax(_hide(scores, None if valid is None else valid.mT), relevance)
         else:
             scores = scores.unflatten(-1, (n, c))
-            weights = self._inside(scores, valid) * relevance.unsqueeze(-1)
+            weights = self._weights(scores, relevance, valid)
         return (weights.flatten(-2).to(values.dtype) @ values).transpose(1, 2).flatten(2)
 
     def _absorb(self, heads: Tensor, contents: Tensor, relevance: Tensor, valid: Tensor | None) -> Tensor:
         """Return the same as :meth:`_project`."""
         n, c = contents.shape[1:3]
-        heads = self._absorbed(heads)  # b t h d
-        flat = heads.flatten(1, 2)
-        rows = contents.flatten(1, 2).to(heads.dtype)
-        scores = (flat @ rows.mT).unflatten(1, heads.shape[1:3]).unflatten(-1, (n, c))  # b t h n c
+        heads = self._absorbed(heads).transpose(1, 2)  # b h t d
         positions = self.positions(c)
-        if positions is not None:
-            scores = scores + (heads @ positions.to(heads.dtype).mT).unsqueeze(-2)
-        weights = self._inside(scores.transpose(1, 2), valid).transpose(1, 2)
-        mixed = (weights * relevance.transpose(1, 2).unsqueeze(-1)).to(heads.dtype)
+        # A copy of the memory with positions, where that is no more than an addition to every score.
+        added = positions if positions is not None and heads.shape[1:3].numel() >= heads.shape[-1] // 2 else None
+        rows = (contents if added is None else contents + added).flatten(1, 2).to(heads.dtype)
+        scores = (heads.flatten(1, 2) @ rows.mT).unflatten(1, heads.shape[1:3]).unflatten(-1, (n, c))  # b h t n c
+        apart = positions.to(heads.dtype) if positions is not None and added is None else None
+        if apart is not None:
+            scores = scores + (heads @ apart.mT).unsqueeze(-2)
+        mixed = self._weights(scores, relevance, valid).to(heads.dtype)
         read = (mixed.flatten(-2).flatten(1, 2) @ rows).unflatten(1, heads.shape[1:3])
-        if positions is not None:
-            read = read + mixed.sum(-2) @ positions.to(heads.dtype)
-        return self._values(read)
+        if apart is not None:
+            read = read + mixed.sum(-2) @ apart
+        return self._values(read.transpose(1, 2))
 
     def _gather(
         self, heads: Tensor, contents: Tensor, index: Tensor, relevance: Tensor, valid: Tensor | None
@@ -285,10 +286,12 @@ class HierarchicalAttention(nn.Module):
         read = mixed.transpose(2, 3).flatten(-2) @ rows.flatten(2, 3)
         return self._values(read)
 
-    def _inside(self, scores: Tensor, valid: Tensor | None) -> Tensor:
-        """Return the softmax inside every chunk, ``[b, h, t, n, c]``."""
-        weights = softmax(_hide(scores, valid))
-        return self.tap(weights) if self.tap.has_listeners else weights
+    def _weights(self, scores: Tensor, relevance: Tensor, valid: Tensor | None) -> Tensor:
+        """Return the softmax of scores ``[b, h, t, n, c]`` inside every chunk, times the relevance of the chunk."""
+        scores = _hide(scores, valid)
+        if self.tap.has_listeners:
+            return self.tap(softmax(scores)) * relevance.unsqueeze(-1)
+        return weighted_softmax(scores, relevance, -1)
 
     def _absorbed(self, heads: Tensor) -> Tensor:
         """Multiply heads by W_k^T, to compare them with raw contents: ``[b, t, h, e] -> [b, t, h, d]``."""
@@ -349,6 +352,19 @@ def start_copying(values: Tensor, outputs: Tensor) -> None:
     outputs.copy_(nn.init.orthogonal_(values).T)
 
 
+class FoldedAttention(NamedTuple):
+    """Weights of a :class:`LocalAttention` that act on standardized inputs."""
+
+    weights: tuple[Tensor, Tensor, Tensor]
+    """``[dim, dim]`` each, of (q + u) / sqrt(e), k and v."""
+    biases: tuple[Tensor, Tensor, Tensor]
+    """``[dim]`` each."""
+    delta: Tensor
+    """(v - u) / sqrt(e), ``[h, e]``."""
+    offset_keys: Tensor
+    """``[h, w + 1, e]``."""
+
+
 class LocalAttention(nn.Module):
     """Causal attention over a sliding window, with the relative positions of Transformer-XL.
 
@@ -370,21 +386,23 @@ class LocalAttention(nn.Module):
         if copying_start:
             start_copying(self.qkv.weight[2 * dim :], self.out.weight)
 
-    def folded(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Fold the norm, u and the scale into weights for standardised inputs, with offset features ``[w + 1, dim]``.
+    def folded(self, features: Tensor) -> FoldedAttention:
+        """Fold the norm, u and the scale into weights for standardized inputs.
 
-        Returns:
-            weight ``[3 dim, dim]`` and bias ``[3 dim]`` for (q + u) / sqrt(e), k and v; (v - u) / sqrt(e) ``[h, e]``;
-            the offset keys ``[h, w + 1, e]``.
+        Args:
+            features: of the offsets, ``[w + 1, dim]``.
         """
-        d, heads = self.qkv.in_features, self.num_heads
-        scale = (d // heads) ** -0.5
-        weight = self.qkv.weight * self.norm.weight
-        bias = (self.qkv.weight * self.norm.bias).sum(-1)  # a sum keeps its precision under autocast
-        weight = torch.cat((weight[:d] * scale, weight[d:]))
-        bias = torch.cat(((bias[:d] + self.u) * scale, bias[d:]))
-        keys = linear(features, self.relative.weight).unflatten(-1, (heads, -1)).transpose(0, 1)
-        return weight, bias, ((self.v - self.u) * scale).unflatten(0, (heads, -1)), keys
+        heads = self.num_heads
+        scale = (self.qkv.in_features // heads) ** -0.5
+        query, key, value = (self.qkv.weight * self.norm.weight).chunk(3)
+        # A sum keeps its precision under autocast.
+        of_query, of_key, of_value = (self.qkv.weight * self.norm.bias).sum(-1).chunk(3)
+        return FoldedAttention(
+            weights=(query * scale, key, value),
+            biases=((of_query + self.u) * scale, of_key, of_value),
+            delta=((self.v - self.u) * scale).unflatten(0, (heads, -1)),
+            offset_keys=linear(features, self.relative.weight).unflatten(-1, (heads, -1)).transpose(0, 1),
+        )
 
     def forward(self, x: Tensor, window: Tensor | None, visible: Tensor, features: Tensor) -> Tensor:
         """Map ``[b, t, dim]`` to ``[b, t, dim]``, after a window ``[b, w, dim]`` with ``visible [b, t, w + 1]``.
@@ -394,14 +412,20 @@ class LocalAttention(nn.Module):
         d, heads = x.shape[-1], self.num_heads
         if window is not None and x.shape[1] == 1 and not self.tap.has_listeners:
             return self._one_step(x, window, visible, features)
-        weight, bias, delta, offset_keys = self.folded(features)
-        new = linear(F.layer_norm(x, (d,)), weight, bias)  # b t 3d
-        queries, keys, values = new.unflatten(-1, (3, heads, -1)).permute(2, 3, 0, 1, 4)  # each h b t e
+        folded = self.folded(features)
+
+        def project(steps: Tensor) -> list[Tensor]:
+            # In parts, as their gradients come; those of one product would first have to be joined, which copies them.
+            parts = list(zip(folded.weights, folded.biases, strict=True))
+            products = (linear(steps, weight, bias) for weight, bias in (parts if steps is new else parts[1:]))
+            return [part.unflatten(-1, (heads, -1)).permute(2, 0, 1, 3) for part in products]  # h b s e
+
+        new = F.layer_norm(x, (d,))
+        queries, keys, values = project(new)
         if window is None:
             keys, values = (F.pad(of, (0, 0, visible.shape[-1] - 1, 0)) for of in (keys, values))
         else:
-            old = linear(F.layer_norm(window, (d,)), weight[d:], bias[d:])  # b w 2d
-            old_keys, old_values = old.unflatten(-1, (2, heads, -1)).permute(2, 3, 0, 1, 4)
+            old_keys, old_values = project(F.layer_norm(window, (d,)))
             keys, values = torch.cat((old_keys, keys), 2), torch.cat((old_values, values), 2)
         queries = queries.contiguous()
         read = sliding_attention(
@@ -409,8 +433,8 @@ class LocalAttention(nn.Module):
             keys,
             values,
             visible,
-            offset_queries=queries + delta[:, None, None].to(queries.dtype),
-            offset_keys=offset_keys,
+            offset_queries=queries + folded.delta[:, None, None].to(queries.dtype),
+            offset_keys=folded.offset_keys,
             tap=self.tap,
         )
         return self.out(read.permute(1, 2, 0, 3).flatten(2))
@@ -421,13 +445,13 @@ class LocalAttention(nn.Module):
         q (W_k n_s + b_k) = (q W_k) n_s + const        sum_s a_s (W_v n_s + b_v) = W_v sum_s a_s n_s + b_v
         """
         d, heads = x.shape[-1], self.num_heads
-        weight, bias, delta, offset_keys = self.folded(features)
+        weights, biases, delta, offset_keys = self.folded(features)
         steps = F.layer_norm(torch.cat((window, x), 1), (d,))  # b w+1 d
-        query = linear(steps[:, -1:], weight[:d], bias[:d]).unflatten(-1, (heads, 1, -1)).flatten(0, 1)  # b h 1 e
-        keys, values = weight[d:].to(query.dtype).unflatten(0, (2, heads, -1))  # each h e d
+        query = linear(steps[:, -1:], weights[0], biases[0]).unflatten(-1, (heads, 1, -1)).flatten(0, 1)  # b h 1 e
+        keys, values = (weight.to(query.dtype).unflatten(0, (heads, -1)) for weight in weights[1:])  # each h e d
         offset_scores = (query + delta[:, None].to(query.dtype)) @ offset_keys.to(query.dtype).mT  # b h 1 w+1
         steps = steps.to(query.dtype)[:, None]
         scores = (query @ keys) @ steps.mT + offset_scores
         mixed = softmax_visible(scores, visible[:, None]).to(steps.dtype) @ steps  # b h 1 d
         read = (mixed @ values.mT).flatten(1)  # b f
-        return self.out((read + bias[2 * d :].to(read.dtype))[:, None])
+        return self.out((read + biases[2].to(read.dtype))[:, None])

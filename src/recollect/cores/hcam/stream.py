@@ -31,7 +31,8 @@ class ChunkStreamLayer:
         local, norm, feed_forward = layer.local, layer.norm_forward, layer.feed_forward
         self.layer = layer
         self.gated = layer.config.reading.gate != "residual"
-        self.weight, self.bias, delta, keys = local.folded(features)
+        weights, biases, delta, keys = local.folded(features)
+        self.weight, self.bias = torch.cat(weights), torch.cat(biases)
         self.attention = RingAttention(
             (self.weight, self.bias),
             batch_size=batch_size,
