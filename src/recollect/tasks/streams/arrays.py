@@ -186,12 +186,17 @@ def _load(task: Arrays, changed: float) -> Data:
             answers = _to_numbers(task, answers)
             scale = _scale(answers, asked & in_train) if task.standardize else None
         else:
-            answers, names = _to_classes(answers, asked)
+            answers, names = _to_classes(task, answers, asked)
     common = {"inputs": torch.from_numpy(inputs), "asked": torch.from_numpy(asked), "parts": parts}
     common |= {"lengths": torch.from_numpy(rows.lengths.astype(np.int64)), "vocabulary": vocabulary}
     common |= {"input_scale": input_scale, "target_scale": scale, "input_names": rows.input_names}
     common |= {"output_names": rows.input_names if goal == "next-step" else rows.target_names}
     common |= {"row_names": rows.row_names}
+    if not (asked & in_train).any():
+        raise ValueError(
+            f"{task.path}: no step of the part train asks for an answer: mark some in asked, or without targets give "
+            "rows of two or more steps"
+        )
     if are_numbers:
         _require_variety(task, answers[asked])
         values = np.where(asked[..., None], answers, 0.0 if scale is None else scale.mean)
@@ -256,6 +261,8 @@ def _read_inputs(
     """Return inputs, and their vocabulary where they are tokens, or their scale where they are standardized."""
     inputs = rows.inputs
     are_integers = inputs.ndim == 2 and inputs.dtype.kind in "iu"
+    if are_integers:
+        inputs = np.where(is_step, inputs, 0)  # files fill rows up with -1, or with a token of its own
     small = are_integers and inputs.min() >= 0 and inputs.max() < MOST_TOKENS
     if task.inputs_are == "tokens" and not small:
         raise ValueError(f"inputs_are='tokens': inputs are {inputs.dtype} {list(inputs.shape)}, not integers from 0 on")
@@ -287,8 +294,10 @@ def _scale(values: np.ndarray, counted: np.ndarray) -> Scale:
     """Return mean and deviation of ``[n, t, k]`` where ``counted [n, t]``; constant columns have a deviation of 1."""
     mean, std = np.zeros(values.shape[-1]), np.ones(values.shape[-1])
     if counted.any():
-        mean, std = values[counted].mean(0), values[counted].std(0)
-        std = np.where(std > 0, std, 1.0)
+        known = values[counted]
+        mean, std = known.mean(0), known.std(0)
+        # Of a constant column, such as 0.1, the rounded deviation is often a little above 0.
+        std = np.where((known != known[0]).any(0) & (std > 0), std, 1.0)
     return Scale(tuple(mean.tolist()), tuple(std.tolist()))
 
 
@@ -328,8 +337,13 @@ def _to_numbers(task: Arrays, targets: np.ndarray) -> np.ndarray:
     return (targets[..., None] if targets.ndim == 2 else targets).astype(np.float64)
 
 
-def _to_classes(targets: np.ndarray, asked: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
+def _to_classes(task: Arrays, targets: np.ndarray, asked: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
     """Return class numbers, and the sorted names of all classes that are asked for."""
+    if targets.ndim > 2:
+        raise ValueError(
+            f"{task.path}: targets are {targets.dtype} {list(targets.shape)}, and a step has one class: give "
+            "[rows, steps], or goal='regression' for several values"
+        )
     classes = np.unique(targets[asked])
     return np.searchsorted(classes, targets).clip(max=len(classes) - 1), tuple(str(one) for one in classes)
 

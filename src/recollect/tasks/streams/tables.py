@@ -30,6 +30,7 @@ SEPARATORS = ",;\t|"  # of CSV files; the first where a file has none
 MOST_EXACT = 2**53  # whole numbers up to this are floats without loss
 PLAIN_INTEGER = re.compile(r"0|-?[1-9]\d*")
 PADDED = re.compile(r"\s|\+|-?0\d")
+PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 
 
 class Table(NamedTuple):
@@ -88,6 +89,12 @@ def read_rows(path: str, *, sequence: str, inputs: Sequence[str], target: str) -
         if name != default and name not in columns:
             raise ValueError(f"{field}={name!r}: {path} has no such column: it has {', '.join(columns)}")
     names = list(inputs) or [name for name in columns if name not in (sequence, target, "split")]
+    index = next((name for name in names if PANDAS_INDEX.fullmatch(name) and name not in inputs), None)
+    if index is not None:
+        raise ValueError(
+            f"{path}: column {index!r} is the index of a pandas table, mostly row numbers: write it with index=False, "
+            "or list the inputs"
+        )
     missing = [name for name in names if name not in columns]
     if missing or not names:
         raise ValueError(f"{path} has no input column {', '.join(missing)}: it has {', '.join(columns)}")
@@ -123,7 +130,7 @@ def _from_table(table: Table, names: Sequence[str], sequence: str, target: str) 
 
 
 def _from_npz(path: str) -> Rows:
-    arrays = read_arrays(_existing(path))
+    arrays = {name: _decode(array, f"{path}: {name}") for name, array in read_arrays(_existing(path)).items()}
     if "inputs" not in arrays or arrays["inputs"].ndim not in (2, 3):
         shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in arrays.items())
         raise ValueError(f"{path} needs an array inputs [rows, steps] or [rows, steps, width]; it has {shapes}")
@@ -153,6 +160,16 @@ def _from_npz(path: str) -> Rows:
             raise ValueError(f"{path}: asked holds {wrong[0]}: give True and False, or 1 and 0")
         asked = asked.astype(bool)
     return Rows(inputs, arrays.get("targets"), lengths.astype(np.int64), arrays.get("split"), asked)
+
+
+def _decode(array: np.ndarray, what: str) -> np.ndarray:
+    """Return an array of bytes as text, and any other one unchanged."""
+    if array.dtype.kind != "S":
+        return array
+    try:
+        return np.char.decode(array, "utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{what} holds bytes that are not in UTF-8 ({error}): save it as an array of text") from None
 
 
 def _read_table(path: str) -> Table:
