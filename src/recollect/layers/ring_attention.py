@@ -14,10 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.layers.feedforward import FeedForward
+from recollect.layers.feedforward import FeedForward, StreamFeedForward
 from recollect.layers.gates import GRUGate
 from recollect.layers.rings import MirrorRing, Rows
-from recollect.layers.stream_feedforward import StreamFeedForward
 from recollect.layers.tap import Tap
 from recollect.layers.window_attention import softmax_top_k, to_full, to_window
 from recollect.ops.packed_linear import PackedLinear, working_dtype

@@ -7,10 +7,10 @@ from torch import Tensor
 
 from recollect.cores.causal_transformer.core import CausalTransformer, CausalTransformerState, Phases, phases, rotate
 from recollect.cores.stream import RowStream
+from recollect.layers.feedforward import stream_projection
 from recollect.layers.gates import ResidualGate
 from recollect.layers.ring_attention import RingAttention, StreamLayer, StreamStack
 from recollect.layers.rings import Rows
-from recollect.layers.stream_feedforward import stream_projection
 from recollect.ops.packed_linear import without_autocast
 
 

@@ -12,8 +12,8 @@ from recollect.cores.feedback.attention import FeedbackLayer
 from recollect.cores.feedback.core import FeedbackState, FeedbackTransformer
 from recollect.cores.stream import RowStream
 from recollect.layers.attention import masked_softmax
+from recollect.layers.feedforward import stream_projection
 from recollect.layers.rings import MirrorRing, Rows
-from recollect.layers.stream_feedforward import stream_projection
 from recollect.ops.packed_linear import PackedLinear, without_autocast
 
 

@@ -16,9 +16,9 @@ from recollect.cores.hcam.core import HierarchicalChunkMemory, HierarchicalChunk
 from recollect.cores.hcam.projected_chunks import ProjectedChunks
 from recollect.cores.hcam.raw_chunks import RawChunks, prefers_raw
 from recollect.cores.stream import RowStream
+from recollect.layers.feedforward import StreamFeedForward, stream_projection
 from recollect.layers.ring_attention import RingAttention, Visibility
 from recollect.layers.rings import MirrorRing, Rows
-from recollect.layers.stream_feedforward import StreamFeedForward, stream_projection
 from recollect.ops.packed_linear import PackedLinear, without_autocast, working_dtype
 from recollect.ops.reduced_linear import cache_dtype
 

@@ -8,9 +8,8 @@ from torch import Tensor, nn
 
 from recollect.cores.memoryless.core import Memoryless, MemorylessState
 from recollect.cores.stream import RowStream
-from recollect.layers.feedforward import FeedForward
+from recollect.layers.feedforward import FeedForward, StreamFeedForward, stream_projection
 from recollect.layers.rings import Rows
-from recollect.layers.stream_feedforward import StreamFeedForward, stream_projection
 from recollect.ops.packed_linear import without_autocast, working_dtype
 
 

@@ -6,9 +6,9 @@ from torch import Tensor
 
 from recollect.cores.stream import RowStream
 from recollect.cores.transformer_xl.core import TransformerXL, TransformerXLState
+from recollect.layers.feedforward import stream_projection
 from recollect.layers.ring_attention import RingAttention, StreamLayer, StreamStack
 from recollect.layers.rings import MirrorRing, Rows
-from recollect.layers.stream_feedforward import stream_projection
 from recollect.ops.packed_linear import without_autocast
 from recollect.ops.reduced_linear import cache_dtype
 
