@@ -333,6 +333,11 @@ def test_bfloat16_autocast_reads_bytes_exactly_enough():
             EncoderConfig(kinds=(("observation", "nature-cnn"),)),
             "too small for NatureCNN, which needs 36",
         ),
+        (
+            pixels(8, 7),
+            EncoderConfig(kinds=(("observation", "impala-resnet-instance-norm"),)),
+            "observation: images of 8 x 7 become a map of one place",
+        ),
     ],
 )
 def test_spaces_without_encoder_are_refused_with_a_remedy(space, config, message):

@@ -466,6 +466,15 @@ def test_published_graphs_are_read(tmp_path):
     assert config.spec.chance == pytest.approx(expected_goals(made, "paper", 60, (1 / 3,) * 3), rel=0.05)
 
 
+def test_attributes_of_edges_are_not_taken_for_those_of_nodes(tmp_path):
+    path = tmp_path / "city.gexf"
+    gexf(path, generate_city(0, size=8))
+    before = read_gexf(path)
+    edges = '<attributes class="edge"><attribute id="0" title="length" type="double"/></attributes><nodes>'
+    path.write_text(path.read_text().replace("<nodes>", edges))
+    assert np.array_equal(read_gexf(path).places, before.places)
+
+
 ONE_NODE = (
     "<gexf><attribute id='0' title='lat'/><attribute id='1' title='lng'/><node id='7'>"
     "<attvalue for='0' value='{}'/><attvalue for='1' value='1'/></node><edge source='7' target='7'/></gexf>"

@@ -148,6 +148,14 @@ def test_an_apple_comes_back_after_its_time():
     assert west_of_the_start(), "frame 23"
 
 
+@pytest.mark.parametrize("respawn", [2**31 - 1, 2**40])
+def test_an_apple_that_takes_very_long_does_not_come_back(respawn):
+    world = VisualMatchConfig(cue_steps=1, num_apples=22, respawn=respawn).build(1)
+    world.reset()
+    rewards = [float(world.step(torch.tensor([action])).reward) for action in (0, 0, 2, 3, 2, 3, 2)]
+    assert sum(reward > 0 for reward in rewards) == 1
+
+
 @pytest.mark.parametrize("choices", [3, 4])
 def test_every_blind_choice_is_at_chance(choices):
     config = VisualMatchConfig(choices=choices, cue_steps=1, distractor_steps=1, choice_steps=8)
