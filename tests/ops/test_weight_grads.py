@@ -99,6 +99,18 @@ def test_a_backward_pass_that_does_not_reach_the_weights_leaves_nothing_behind()
         torch.autograd.grad(last.sum(), [x])
 
 
+def test_a_penalty_on_the_gradient_of_the_inputs_has_the_gradient_of_the_plain_loop():
+    """The first pass stores pairs that no weight takes, and a loss that is linear in the results reaches no _Leave."""
+    parameters, results = [*weights(torch.float64), *weights(torch.float64)], []
+    x = torch.randn(5, 2, 3, 6, dtype=torch.float64, requires_grad=True)
+    for loop in (turns, shared_turns):
+        maps = Affine(*parameters[:2]), Affine(*parameters[2:])
+        outputs, last = loop(*maps, x, torch.zeros(2, 3, 6, dtype=torch.float64))
+        (gradient,) = torch.autograd.grad(outputs.sum() + last.sum(), [x], create_graph=True)
+        results.append(torch.autograd.grad(gradient.square().sum(), parameters, materialize_grads=True))
+    torch.testing.assert_close(*results)
+
+
 def test_turns_that_no_loss_depends_on_leave_no_gradient():
     parameters, unused = weights(torch.float64), weights(torch.float64)
     x = torch.randn(5, 2, 6, dtype=torch.float64)

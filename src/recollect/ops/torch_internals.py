@@ -38,6 +38,11 @@ def learns_on_cpu(like: Tensor) -> bool:
     return like.device.type == "cpu" and torch.is_grad_enabled() and not is_traced()
 
 
+def backward_pass() -> int:
+    """Return a number that tells the running backward pass from all others; -1 where none runs."""
+    return torch._C._current_graph_task_id()
+
+
 def find_operator(name: str) -> Any | None:
     """Return the operator ``namespace::name``, or None where this torch does not have it."""
     namespace, _, own = name.partition("::")

@@ -15,6 +15,9 @@ product per weight follows:
     graph:     weights -> _Weights -> _Use, _Use, ..., _Use -> _Leave -> loss
     backward:  _Leave drops old pairs; each _Use adds its own; _Weights, which waits for all of them, multiplies.
 
+A pass may leave pairs behind: one that computes the gradient of the inputs alone does not reach _Weights. The next pass
+drops them at _Leave, if it reaches that; one through the graph of this gradient may not. So pairs know their pass too.
+
 W and its transpose are packed once per loop (see :mod:`recollect.ops.packed_linear`). The numbers are those of the
 plain loop up to rounding. Where the graph of the gradient is requested, the same products are made by autograd.
 """
@@ -28,7 +31,7 @@ from torch import Tensor
 
 from recollect.ops.linear import linear
 from recollect.ops.packed_linear import PackedLinear, multiply
-from recollect.ops.torch_internals import is_traced
+from recollect.ops.torch_internals import backward_pass, is_traced
 
 MIN_TURNS = 4
 """Below this many turns, packing and bookkeeping cost more than they save."""
@@ -103,6 +106,7 @@ class _Pairs:
         self.forward = self._product if self.by_row else PackedLinear(self.weight, bias, rows=rows, uses=uses)
         self.backward: PackedLinear | None = None
         self.kept: list[tuple[Tensor, Tensor]] = []
+        self.kept_by = -1  # the backward pass that stored these pairs
 
     def _product(self, x: Tensor) -> Tensor:
         return x @ self.weight.mT
@@ -115,8 +119,14 @@ class _Pairs:
             self.backward = PackedLinear(self.weight.t().contiguous(), rows=self.rows, uses=self.uses)
         return self.backward(grad)
 
+    def drop_others(self) -> None:
+        """Drop the pairs of other backward passes."""
+        if self.kept_by != backward_pass():
+            self.kept, self.kept_by = [], backward_pass()
+
     def weight_gradients(self) -> tuple[Tensor | None, Tensor | None]:
         """Return dW and db of all turns that a gradient reached (None if there are none), and drop their pairs."""
+        self.drop_others()
         if not self.kept:
             return None, None
         if self.by_row or torch.is_grad_enabled():  # the graph of the gradient is requested
@@ -167,6 +177,7 @@ class _Use(torch.autograd.Function):
         grad = grads[0].contiguous()
         if ctx.pairs.learns:
             x = ctx.saved_tensors[0]
+            ctx.pairs.drop_others()
             ctx.pairs.kept.append((x if torch.is_grad_enabled() else x.detach(), grad))
         return ctx.pairs.input_gradient(grad) if ctx.needs_input_grad[0] else None, None, None
 
