@@ -155,6 +155,24 @@ def test_saves_loads_and_forks(on_disk, tmp_path):
         torch.testing.assert_close(stepped(other, inputs[:, 40:], is_first[:, 40:]), wanted)
 
 
+@pytest.mark.parametrize("steps", [0, 5, 40])
+def test_rows_that_are_added_or_loaded_need_not_hold_as_many_chunks(steps, tmp_path):
+    core = make(PLAIN)
+    inputs, is_first = data(3, 60)
+    stream, other, alone = lifelong(core, 1), lifelong(core, 1), lifelong(core, 3)
+    stream.extend(inputs[:1, :steps], is_first[:1, :steps])
+    other.extend(inputs[1:2, :20])
+    alone.load_state(alone.joined([stream.state, core.initial_state(1), other.state]))
+    other.save(tmp_path / "memory.safetensors")
+    assert list(stream.add_rows(1)) == [1]
+    assert list(stream.load_rows(tmp_path / "memory.safetensors")) == [2]
+    assert stream.held == alone.held and stream.held[2] > 0
+    assert_same(stream.state, alone.state)
+    torch.testing.assert_close(
+        stepped(stream, inputs[:, 40:], is_first[:, 40:]), stepped(alone, inputs[:, 40:], is_first[:, 40:])
+    )
+
+
 def test_a_smaller_stream_takes_the_newest_chunks_of_a_state(monkeypatch):
     monkeypatch.setattr(module, "BATCH", 2)
     core = make(PLAIN)

@@ -239,6 +239,12 @@ class ImpalaResNetInstanceNorm(ImpalaResNet):
     def build(self) -> None:
         """Make the three stages of :class:`ImpalaResNet`, and draw their first weights as its authors do."""
         super().build()
+        if self.map_sides == (1, 1):
+            y, x, _ = self.sides
+            raise ValueError(
+                f"images of {y} x {x} become a map of one place, over which there is no mean: give images of more than "
+                "8 pixels a side, or choose impala-resnet"
+            )
         init_lecun(self)
 
     def convolve(self, first: Tensor) -> Tensor:

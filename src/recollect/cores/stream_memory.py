@@ -191,7 +191,7 @@ class StreamMemory(ABC):
         number = len(next(named_leaves(state))[1])
         if into is None:
             before = self.batch_size
-            self._become(self.remade(before + number), concatenate([self.state, state]))
+            self._become(self.remade(before + number), self.joined([self.state, state]))
             return range(before, before + number)
         rows = self.named_rows(into)
         if len(rows) != number:
@@ -199,6 +199,10 @@ class StreamMemory(ABC):
         if number:
             self.write_rows(state, rows)
         return rows.numbers
+
+    def joined(self, states: list[Any]) -> Any:
+        """Join the states of several streams along the batch axis."""
+        return concatenate(states)
 
     def _become(self, other: Self, state: Any) -> None:
         """Go on as another stream, from a state."""

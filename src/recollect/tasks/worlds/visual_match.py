@@ -189,7 +189,8 @@ class VisualMatch(TensorWorld[VisualMatchState]):
         apple = there & (shown == APPLE)
         door = there & (shown >= HUES)  # the cue's own cell cannot be entered, like the rest of the ring
         chosen = torch.where(door, shown, state.chosen)
-        again = (step + c.respawn + 1).int() if c.respawn else torch.full_like(since, NEVER)
+        wait = min(c.respawn, self.spec.max_steps)  # longer is never: a sum with a larger number may not fit int32
+        again = (step + wait + 1).int() if wait else torch.full_like(since, NEVER)
         since = state.since.scatter(1, slot, torch.where(apple, again, since)[:, None])
         since = since.masked_fill(door[:, None] & self.door_slots, NEVER)
 

@@ -97,7 +97,8 @@ def read_gexf(path: str | Path) -> CityGraph:
         raise ValueError(
             f"graphs={str(path)!r}: not XML ({error}); download the file again from {GRAPHS_URL}"
         ) from None
-    titles = {a.get("id"): a.get("title") for a in root.findall(".//{*}attribute")}
+    of_edges = root.findall(".//{*}attributes[@class='edge']/{*}attribute")  # ids of nodes and edges may be the same
+    titles = {a.get("id"): a.get("title") for a in root.findall(".//{*}attribute") if a not in of_edges}
     degrees = {}
     for node in root.findall(".//{*}node"):
         values = {titles.get(v.get("for")): v.get("value") for v in node.findall(".//{*}attvalue")}
