@@ -202,6 +202,20 @@ class LifelongStream(ChunkStream):
                 self._write_at([row] * len(places), places, lengths[part], chunks, means)
         self._note_chunks()
 
+    def joined(self, states: list[HierarchicalChunkMemoryState]) -> HierarchicalChunkMemoryState:
+        """Join states of different numbers of chunks: missing ones are of length 0, before the others."""
+        most = max(state.lengths.shape[1] for state in states)
+
+        def padded(leaf: Tensor) -> Tensor:
+            missing = leaf.new_zeros(len(leaf), most - leaf.shape[1], *leaf.shape[2:])
+            return torch.cat((missing, leaf), 1)
+
+        alike = []
+        for state in states:
+            layers = [m._replace(contents=padded(m.contents), keys=padded(m.keys)) for m in state.layers]
+            alike.append(state._replace(layers=tuple(layers), lengths=padded(state.lengths)))
+        return super().joined(alike)
+
     def buffers(self) -> list[Tensor]:
         """Return windows, means, lengths and, last, contents."""
         means = [cache.means for cache in self._caches]
