@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from recollect.tasks.worlds.pictures import SIDE, small_picture
+from recollect.tasks.worlds.pictures import SIDE, draw_observation, small_picture
 from recollect.tasks.worlds.tile_pictures import CLOSED_BOX, COLOURS, NO_SHAPE, TilePictures, image_space, picture
 
 
@@ -27,3 +27,11 @@ def test_small_pictures_are_means_over_squares_of_the_shorter_side():
         np.testing.assert_array_equal(small, blocks.mean((1, 3)).astype(np.uint8))
     slim = drawn[:SIDE]  # its longer side is as large
     assert small_picture(SimpleNamespace(render=lambda row: slim), None, 0).shape == slim.shape
+
+
+def test_the_newest_frame_of_a_stack_is_drawn_whichever_axis_is_that_of_frames():
+    frames = np.random.default_rng(0).integers(0, 256, (4, 20, 18), dtype=np.uint8)
+    for stack in (frames, np.moveaxis(frames, 0, 2)):
+        np.testing.assert_array_equal(
+            draw_observation(torch.from_numpy(stack)[None], 0), frames[3][..., None].repeat(3, 2)
+        )

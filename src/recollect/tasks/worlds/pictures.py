@@ -73,7 +73,8 @@ def _draw(values: torch.Tensor) -> np.ndarray:
         if array.dtype == np.uint8:
             if array.shape[-1] in (1, 3):
                 return np.broadcast_to(array, (*array.shape[:2], 3))
-            return np.repeat(array[-1][:, :, None], 3, 2)  # a stack of frames: the newest
+            newest = array[-1] if array.shape[0] < array.shape[2] else array[..., -1]  # of a stack of frames
+            return np.repeat(newest[:, :, None], 3, 2)
         array = array.reshape(array.shape[0], -1)
     if array.ndim == 2 and not np.issubdtype(array.dtype, np.floating):
         return _tiles(array)
