@@ -187,6 +187,17 @@ def test_the_first_gaussian_covers_a_bounded_range_in_its_units():
     assert torch.equal(policy.encode(torch.tensor([[0.0], [500.0], [1000.0]])), torch.tensor([[-1.0], [0.0], [1.0]]))
 
 
+def test_the_largest_numbers_as_bounds_are_as_none():
+    largest = float(np.finfo(np.float32).max)
+    given, none = (policy_for(spaces.Box(-bound, bound, (2,), np.float32)) for bound in (largest, np.inf))
+    outputs = torch.randn(50, 2, generator=torch.Generator().manual_seed(0))
+    ours, theirs = (policy.distribution(policy.complete(outputs)) for policy in (given, none))
+    actions = ours.sample(torch.Generator().manual_seed(1))
+    assert torch.equal(actions, theirs.sample(torch.Generator().manual_seed(1)))
+    assert torch.equal(ours.log_prob(actions), theirs.log_prob(actions))
+    assert torch.equal(ours.entropy(), theirs.entropy())
+
+
 def test_float32_from_bfloat16_and_gradient_of_the_learned_sigma():
     policy = policy_for(SPACES["box"])
     parameters = policy.complete(torch.randn(7, 3).bfloat16())

@@ -394,9 +394,10 @@ class GaussianPolicy(Policy):
         upper = torch.from_numpy(np.array(high, np.float32)).flatten()
         self.num_outputs = self.encoding_dim = len(lower)
         self.num_parameters = 2 * len(lower)
-        both = lower.isfinite() & upper.isfinite() & (upper > lower)
+        width = upper - lower  # infinite too between bounds that only stand for none, such as those of float32
+        both = width.isfinite() & (width > 0)
         center = torch.where(both, (lower + upper) / 2, 0.0)
-        scale = torch.where(both, (upper - lower) / 2, 1.0)
+        scale = torch.where(both, width / 2, 1.0)
         self.bounded = bool((lower.isfinite() | upper.isfinite()).any())
         edges = {"low_edge": (lower - center) / scale, "high_edge": (upper - center) / scale}
         buffers = {"low": lower, "high": upper, "center": center, "scale": scale}
