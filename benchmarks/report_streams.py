@@ -64,6 +64,19 @@ SERVING = ResultTable(
     },
     note="{streams:,} streams of `{model}`, of which `askers` at a time ask for a step. ",
 )
+
+
+def soak_table() -> str:
+    """Resident memory of the store over many steps, at every fourth reading and at the last one."""
+    found = read_newest("soak")
+    *first, last = found["rows"]
+    rows = [
+        [f"{row['steps']:,}", f"{row['resident_bytes'] / 1e6:,.1f}", f"{row['growth'] / 1e6:+.1f}"]
+        for row in (*first[::4], last)
+    ]
+    return table_with_source(["steps", "resident memory, MB", "growth, MB"], rows, found["environment"])
+
+
 HTTP = ResultTable(
     "http-*",
     {
