@@ -118,6 +118,21 @@ def test_chrono_steps_set_how_long_a_memory_lasts(key):
     assert math.exp(-200 / 500) / 2 < kept <= 1.5, f"{key}: {kept} of the memory after 200 steps; before: {found[0]}"
 
 
+def test_a_closed_gate_of_rg_lru_writes_in_a_call_what_it_writes_in_a_stream():
+    """1 - a^2 is below the least square with a gradient."""
+    core = CORES["rg-lru"](dim=4, num_layers=1, num_heads=2).build(4).double()
+    with torch.no_grad():
+        core.layers[0].gates.bias[:, :2] = -40.0
+    inputs, never = torch.randn(2, 30, 4, dtype=torch.float64), torch.zeros(2, 30, dtype=torch.bool)
+    _, state = core(inputs, core.initial_state(2), never)
+    stream = core.stream(2)
+    for x in inputs.unbind(1):
+        stream.step(x)
+    torch.testing.assert_close(state.h, stream.state.h, rtol=1e-9, atol=0.0)
+    gradients = torch.autograd.grad(state.h.sum(), [*core.parameters()], materialize_grads=True)
+    assert all(gradient.isfinite().all() for gradient in gradients)
+
+
 def _drawn_gates(steps=70):
     torch.manual_seed(0)
     f, i, m = (torch.rand(3, *shape, 2, dtype=torch.float64) for shape in ([steps], [steps], []))

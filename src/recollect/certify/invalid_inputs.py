@@ -46,7 +46,10 @@ def frames(subject: Subject) -> str:
     found = _judge(subject)
     if found.shown:
         raise found.shown
-    return f"NaN, infinity and 1e30 in single steps and NaN in the memory give NaN, in calls and streams; {found.drawn}"
+    return (
+        "NaN, infinity and 1e30 in single steps give NaN, in calls and streams, and so does NaN in the memory, in "
+        f"calls; {found.drawn}"
+    )
 
 
 def frames_memory(subject: Subject) -> str:

@@ -109,7 +109,9 @@ class RGLRULayer(MemoryLayer):
         u, window = short_convolution(u, self.convolution.weight, self.convolution.bias, window, first)
         r, i = (part.to(h.dtype).sigmoid() for part in self.gates(u))
         log_a = -SHARPNESS * r * F.softplus(self.decay)
-        scale = (-torch.expm1(2 * log_a)).clamp(min=LEAST_SQUARE).sqrt()
+        square = -torch.expm1(2 * log_a)
+        root = square.clamp(min=LEAST_SQUARE).sqrt()
+        scale = torch.where(square > LEAST_SQUARE, root, square.detach().sqrt())
         states = diagonal_scan(log_a.exp(), scale * (i * u), h, first)
         read = F.gelu(gate, approximate="tanh") * states
         return self.refine(x + self.out(read)), (states[:, -1], window)
