@@ -62,3 +62,15 @@ def test_it_can_be_differentiated_again():
     small = [tensor.detach()[:1, :1, ..., :3].requires_grad_() for tensor in (q, k, v)]
     small[0] = q.detach()[:1, :1, :2].requires_grad_()
     assert torch.autograd.gradgradcheck(lambda *parts: attention(*parts, visible[:1, :3]), small)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_values_that_are_made_of_keys_get_each_gradient_once(frozen):
+    torch.manual_seed(0)
+    queries = torch.randn(2, 2, 3, 4, dtype=torch.float64, requires_grad=not frozen)
+    keys, results = torch.randn(2, 2, 4, 7, dtype=torch.float64, requires_grad=True), []
+    for form in (attention, plain_attention):
+        out = form(queries, keys, keys.sin())
+        (first,) = torch.autograd.grad(out.square().sum(), [keys], create_graph=True)
+        results.append([out, first, *torch.autograd.grad(first.square().sum(), [keys])])
+    torch.testing.assert_close(*results)

@@ -27,6 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from recollect.ops.packed_linear import multiply, prefers_onednn
+from recollect.ops.plain_gradients import plain_gradients
 from recollect.ops.torch_internals import is_traced
 
 MILD = (1e-15, 1e25)
@@ -103,9 +104,11 @@ class _Attention(torch.autograd.Function):
         queries, keys, values, visible, out, total = ctx.saved_tensors
         with torch.autocast("cpu", enabled=False):
             if torch.is_grad_enabled():  # the gradient will be differentiated again
-                sources = (queries, keys, values)
-                found = torch.autograd.grad(plain_attention(*sources, visible), sources, grad, create_graph=True)
-                return *found, None, None
+
+                def twin(*sources: Tensor) -> tuple[Tensor, ...]:
+                    return (plain_attention(*sources, visible),)
+
+                return *plain_gradients(twin, (queries, keys, values), (grad,)), None, None
             grad = grad.flatten(0, 1)
             of_sums = torch.cat((grad, -(grad * out).sum(-1, keepdim=True)), -1) / total[..., None]  # bh n e+1
             shown = _with_ones(values, visible)
