@@ -105,8 +105,8 @@ class _Attention(torch.autograd.Function):
         with torch.autocast("cpu", enabled=False):
             if torch.is_grad_enabled():  # the gradient will be differentiated again
 
-                def twin(*sources: Tensor) -> tuple[Tensor, ...]:
-                    return (plain_attention(*sources, visible),)
+                def twin(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor]:
+                    return (plain_attention(q, k, v, visible),)
 
                 return *plain_gradients(twin, (queries, keys, values), (grad,)), None, None
             grad = grad.flatten(0, 1)
