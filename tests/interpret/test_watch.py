@@ -11,7 +11,8 @@ import torch
 from recollect.agents import ActivityDetectorConfig
 from recollect.cli import main
 from recollect.cores import CORES
-from recollect.interpret.watch import ActivityWatcher, WatchSummary, list_events, watch
+from recollect.interpret.watch import ActivityWatcher, Event, WatchSummary, list_events, watch
+from recollect.interpret.watch_picture import Painter
 from recollect.machine import peak_bytes
 from recollect.tasks import ShapeActivities
 from recollect.tasks.videos.video_files import Frame, VideoWriter, read_video
@@ -59,6 +60,16 @@ def test_watching_says_what_the_whole_film_says(tmp_path):
     for event in events:
         assert (event.activity in open_) == (event.kind == "ends")
         open_ ^= {event.activity}
+
+
+def test_a_minute_has_no_sixtieth_second(monkeypatch):
+    lines = [Event(at, 0, "begins", "", 0.5).describe()[:8] for at in (59.99, 59.996, 119.9999, 61.5)]
+    assert lines == ["00:59.99", "01:00.00", "02:00.00", "01:01.50"]
+    painter, drawn, words = Painter(("a",)), [], Painter._words
+    monkeypatch.setattr(Painter, "_words", lambda self, text, *how: drawn.append(text) or words(self, text, *how))
+    for number in (1498, 1499):  # at 25 frames per second
+        painter.draw(Frame(number, number / 25, np.zeros((8, 8, 3), np.uint8)), None, ())
+    assert [text[:7] for text in drawn if "frame" in text] == ["00:59.9", "01:00.0"]
 
 
 def test_a_broken_frame_is_survived():

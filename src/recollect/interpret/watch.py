@@ -54,7 +54,7 @@ class Event(NamedTuple):
 
     def describe(self) -> str:
         """Return the event as one line of text."""
-        minutes, seconds = divmod(self.seconds, 60)
+        minutes, seconds = divmod(round(self.seconds, 2), 60)  # else 59.996 s would be 00:60.00
         when = f"{int(minutes):02d}:{seconds:05.2f}"
         if self.kind == "broken":
             return f"{when}  broken frame {self.frame}"

@@ -52,7 +52,7 @@ class Painter:
         picture = np.empty((tall + tall % 2, x + PANEL + x % 2, 3), np.uint8)
         picture[:] = PAPER
         picture[(tall - y) // 2 : (tall - y) // 2 + y, :x] = self.last
-        minutes, seconds = divmod(frame.seconds, 60)
+        minutes, seconds = divmod(round(frame.seconds, 1), 60)  # else 59.96 s would be 00:60.0
         left = x + 10
         _paste(picture, self._words(f"{int(minutes):02d}:{seconds:04.1f}   frame {frame.number}", SOFT), 6, left)
         if frame.pixels is None:
