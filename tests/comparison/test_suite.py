@@ -114,6 +114,10 @@ def test_level_curves_shade_the_levels_beyond_training():
     svg = level_curves_svg([Panel(**panel, **interval, trained=2, others=[[0.3, 0.3, 0.3]])])
     assert {"delay", "1", "2", "4"} <= set(texts(svg)) and "#c3c9d1" in svg
     assert "#f3f5f7" in svg and svg != level_curves_svg([Panel(**panel, **interval, trained=3)])
+    for number in (1, 2, 3):  # beside the last of three is no empty panel
+        assert (
+            level_curves_svg([Panel(**panel, **interval, trained=2)] * number).count("matplotlib.axis_") == 2 * number
+        )
 
 
 def test_a_profile_names_every_method_the_highest_first():

@@ -173,7 +173,7 @@ def level_curves_svg(panels: Sequence[Panel]) -> str:
     """Return scores by level as SVG, two panels in a line."""
     down = -(-len(panels) // 2)
     figure = require_matplotlib().figure.Figure(figsize=(8.6, 2.6 * down), layout="constrained")
-    spaces = figure.subplots(down, min(2, len(panels)), squeeze=False).flat
+    spaces = figure.subplots(down, min(2, len(panels)), squeeze=False).ravel()
     for axes, panel in zip(spaces, panels, strict=False):
         at = np.arange(len(panel.levels))
         axes.axvspan(panel.trained - 0.5, len(at) - 0.5, color="#f3f5f7", linewidth=0)
@@ -187,7 +187,7 @@ def level_curves_svg(panels: Sequence[Panel]) -> str:
         axes.set_yticks((0, 0.5, 1))
         axes.set_title(panel.title, loc="left", fontsize=10, fontweight="bold")
         _tidy(axes)
-    for axes in list(spaces)[len(panels) :]:
+    for axes in spaces[len(panels) :]:
         axes.axis("off")
     return figure_svg(figure)
 
