@@ -134,6 +134,17 @@ def test_the_score_equals_a_literal_loop(tmp_path, kind, part):
     assert found.metrics().keys() == {"score", "low", "high", "held_out_loss", "action_error"}
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no accelerator")
+@pytest.mark.parametrize("kind", ["classes", "floats"])
+def test_an_agent_on_an_accelerator_has_the_same_score(tmp_path, kind):
+    write(tmp_path / "a.npz", kind)
+    config = training(f"recording:{tmp_path / 'a.npz'}", "gru")
+    agent = agent_of(config)
+    scores = [score_recorded(agent.to(device), config.world, episodes=9, batch_size=3) for device in ("cpu", "cuda")]
+    assert scores[1].loss == pytest.approx(scores[0].loss, rel=1e-3)
+    assert scores[1].action_error == pytest.approx(scores[0].action_error, rel=1e-3)
+
+
 def test_a_recording_becomes_a_policy_with_the_best_by_held_out_episodes(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     _, action, lengths = write("a.npz", "classes", episodes=60)

@@ -74,8 +74,8 @@ def score_recorded(
     numbers = config.numbers(config.part)[:episodes]
     recording, space = config.recording.select(numbers), config.spec.action_space
     are_floats = isinstance(space, gymnasium.spaces.Box)
-    scale = torch.as_tensor(action_scale(config.episodes("train"))) if are_floats else None
     device = next(agent.parameters()).device
+    scale = torch.as_tensor(action_scale(config.episodes("train")), device=device) if are_floats else None
     score, asked, loss, squares = [], [], 0.0, 0.0
     log, count = PredictionLog(), ProgressReporter(len(numbers), "episodes")
     with eval_mode(agent):
