@@ -52,6 +52,16 @@ def test_movies_have_all_steps(record, tmp_path, ending):
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize(
+    "fps, ending, milliseconds", [(15, "gif", 70), (35, "gif", 30), (60, "gif", 20), (15, "webp", 67), (60, "webp", 17)]
+)
+def test_movies_play_as_fast_as_their_format_can(record, tmp_path, fps, ending, milliseconds):
+    with Image.open(write_movie(record, tmp_path / f"episode.{ending}", panels=("value",), fps=fps)) as movie:
+        movie.seek(1)
+        movie.load()
+        assert movie.info["duration"] == milliseconds
+
+
 def test_a_lossless_movie_shows_the_overlay(record, tmp_path):
     path = write_movie(record, tmp_path / "episode.webp", panels=("frame", "heads"))
     with Image.open(path) as movie:

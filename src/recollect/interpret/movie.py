@@ -76,7 +76,8 @@ def _write(path: Path, ending: str, images: Iterator[Any], fps: int) -> None:
         return
     first, *rest = images
     options = {"lossless": True, "method": 4} if ending == ".webp" else {"optimize": False}
-    duration = max(20, round(1000 / fps))
+    # Durations of a GIF are hundredths of a second, at least two.
+    duration = 10 * max(2, round(100 / fps)) if ending == ".gif" else round(1000 / fps)
     first.save(path, ending[1:], save_all=True, append_images=rest, duration=duration, loop=0, **options)
 
 
