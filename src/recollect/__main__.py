@@ -4,4 +4,5 @@ import sys
 
 from recollect.cli import main
 
-sys.exit(main())
+if __name__ == "__main__":  # a model folder may name any module of this library as that of its core
+    sys.exit(main())

@@ -123,6 +123,53 @@ def test_models_of_transformers_frame_by_frame_and_a_segment_at_a_time(tmp_path)
     assert all(weight.requires_grad for weight in tuned.backbone.parameters())
 
 
+class Pairs(Patches):
+    """Two frames are one step: the mean of their patches."""
+
+    frames_per_step = 2
+
+    def forward(self, frames):
+        return (super().forward(frames[:, :1]) + super().forward(frames[:, 1:])) / 2
+
+
+def detector_of_pairs():
+    model = build("lstm")
+    model.backbone.__class__ = Pairs
+    return model
+
+
+def test_unfinished_segments_survive_new_weights_a_reused_buffer_and_copies_of_no_rows():
+    model, (frames, is_first) = detector_of_pairs(), video(steps=6)
+    is_first[1, 5] = False
+    is_first[1, 2] = True
+    logits, _ = model(frames, model.initial_state(2), is_first)
+    stream, buffer = model.stream(2), torch.empty_like(frames[:, 0])
+    for t in range(6):
+        said = stream.step(buffer.copy_(frames[:, t]), is_first[:, t])
+        if t % 2:
+            torch.testing.assert_close(said, logits[:, t], atol=1e-5, rtol=1e-5)
+        stream.swap_weights()
+        assert stream.fork_rows([]) == range(2, 2)
+
+
+def test_a_frame_that_fails_is_no_part_of_a_segment():
+    model, (frames, is_first) = detector_of_pairs(), video()
+    frames, is_first = frames[:, :2], is_first[:, :2]
+    logits, _ = model(frames, model.initial_state(2), is_first)
+    stream = model.stream(2)
+    with pytest.raises(ValueError, match=r"inputs are torch.uint8 \[2, 0, 16, 3\]; this detector takes frames"):
+        stream.step(frames[:, 0, :0])
+    stream.step(frames[:, 0], True)
+    with pytest.raises(ValueError, match=r"inputs are \[2, 8, 16, 3\]: the segment began with \[16, 16, 3\]"):
+        stream.step(frames[:, 1, :8])
+    with torch.no_grad():
+        next(model.core.parameters()).mul_(1.0)
+    with pytest.raises(ValueError, match="weights have changed"):
+        stream.step(frames[:, 1])
+    stream.swap_weights()
+    torch.testing.assert_close(stream.step(frames[:, 1]), logits[:, 1], atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["image", "vivit"])
 def test_a_folder_needs_the_pretrained_model_no_longer(kind, tmp_path):

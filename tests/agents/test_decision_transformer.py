@@ -119,6 +119,14 @@ def test_play_continues_outside_of_inference_mode(key):
     for t in range(12):
         first = torch.full((2,), t == 0)
         torch.testing.assert_close(prepared.step(inputs, first).policy, plain.step(inputs, first).policy)
+    with torch.inference_mode():
+        prepared.step(inputs)
+    plain.step(inputs)
+    some = ActorInputs(inputs.observation[:1], inputs.action[:1], inputs.reward[:1])
+    for stream in (prepared, plain):
+        stream.reset([1])
+        stream.step_rows(some, [0])
+    torch.testing.assert_close(prepared.step(inputs).policy, plain.step(inputs).policy)
 
 
 def test_masked_actions_are_never_taken():

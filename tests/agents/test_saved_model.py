@@ -246,3 +246,12 @@ def test_a_user_defined_core_needs_trust(tmp_path, monkeypatch):
     assert "my_cores" not in sys.modules
     assert type(recollect.load(tmp_path / "model", trust=True).core_config).__name__ == "MyConfig"
     del sys.modules["my_cores"]
+
+
+def test_a_folder_that_names_the_command_line_as_its_core_does_not_run_it(tmp_path):
+    MODELS["actor-critic"]().save(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["core"]["kind"] = "recollect.__main__:main"
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=r"config\.json: CoreConfig\.kind='recollect.__main__:main'"):
+        recollect.load(tmp_path)

@@ -170,6 +170,7 @@ class ActivityDetector(SavedModel):
         axes = ", ".join(["b", "t"][:lead])
         if self.backbone is not None:
             fits = inputs.dtype == torch.uint8 and inputs.ndim == lead + 3 and inputs.shape[-1] == 3
+            fits = fits and 0 not in inputs.shape[lead:]
             wanted = f"frames, uint8 [{axes}, y, x, 3]"
         else:
             fits = inputs.is_floating_point() and inputs.ndim == lead + 1 and inputs.shape[-1] == self.feature_dim
@@ -266,30 +267,40 @@ class ActivityStream(ModelStream):
         waiting = {len(self._waiting[row]) for row in numbers}
         if len(waiting) > 1:
             raise ValueError(f"rows={list(numbers)} are at different frames of their segments: step them in two calls")
-        first = to_first(is_first, len(numbers), self.like.device).tolist()
-        for row, frame, begins in zip(numbers, inputs, first, strict=True):
-            self._waiting[row].append(frame)
-            self._first[row] |= begins
+        sizes = {tuple(frame.shape) for row in numbers for frame in self._waiting[row][:1]} - {tuple(inputs.shape[1:])}
+        if sizes:
+            raise ValueError(
+                f"inputs are {list(inputs.shape)}: the segment began with {list(sizes.pop())}, give one size"
+            )
+        given = to_first(is_first, len(numbers), self.like.device).tolist()
+        first = [self._first[row] or begins for row, begins in zip(numbers, given, strict=True)]
         if not numbers or waiting.pop() + 1 < self.model.frames_per_step:
+            # Copies, because a camera may write its next frame into the same buffer.
+            for row, frame, begins in zip(numbers, inputs.clone(), first, strict=True):
+                self._waiting[row].append(frame)
+                self._first[row] = begins
             return None
-        frames = torch.stack([torch.stack(self._waiting[row]) for row in numbers])
-        return self._advance(self.model.tokens(frames), rows)
+        frames = [torch.stack([*self._waiting[row], frame]) for row, frame in zip(numbers, inputs, strict=True)]
+        return self._advance(self.model.tokens(torch.stack(frames)), rows, first)
 
     @torch.no_grad()
     def step_unreadable(self) -> Tensor:
         """Return NaN for frames that cannot be read; they enter the memory as zeros."""
         size = (self.batch_size, self.model.num_tokens, self.model.config.width)
-        return self._advance(torch.full(size, torch.nan, dtype=self.like.dtype, device=self.like.device), None)
+        tokens = torch.full(size, torch.nan, dtype=self.like.dtype, device=self.like.device)
+        return self._advance(tokens, None, self._first)
 
-    def _advance(self, tokens: Tensor, rows: Rows | None) -> Tensor:
-        numbers = range(self.batch_size) if rows is None else rows.numbers
-        first = torch.tensor([self._first[row] for row in numbers], device=self.like.device)
-        self._drop_frames(numbers)
+    def _advance(self, tokens: Tensor, rows: Rows | None, is_first: list[bool]) -> Tensor:
+        """Take a step of the core; after an error the unfinished segments are unchanged."""
+        first = torch.tensor(is_first, device=self.like.device)
         if self.model.reads_tokens or self.model.joined:
             inputs = tokens if self.model.reads_tokens else tokens.flatten(1)
-            return self.model.decode(self.step_core(inputs, rows, first)[:, None])[:, 0]
-        outputs = [self.step_core(token, rows, None if i else first) for i, token in enumerate(tokens.unbind(1))]
-        return self.model.decode(torch.stack(outputs, 1))[:, 0]
+            outputs = self.step_core(inputs, rows, first)[:, None]
+        else:
+            parts = [self.step_core(token, rows, None if i else first) for i, token in enumerate(tokens.unbind(1))]
+            outputs = torch.stack(parts, 1)
+        self._drop_frames(range(self.batch_size) if rows is None else rows.numbers)
+        return self.model.decode(outputs)[:, 0]
 
     def _drop_frames(self, rows: Iterable[int]) -> None:
         for row in rows:
@@ -299,6 +310,12 @@ class ActivityStream(ModelStream):
         """Continue some rows from a checked state ``[r, ...]`` and a new segment of frames; None: all."""
         super().write_rows(state, rows)
         self._drop_frames(range(self.batch_size) if rows is None else rows.numbers)
+
+    def swap_weights(self, model: Any = None) -> None:
+        """Continue all rows, also in unfinished segments of frames, under other weights: as :class:`ModelStream`."""
+        waiting, first = self._waiting, self._first
+        super().swap_weights(model)
+        self._waiting, self._first = waiting, first
 
     def remade(self, batch_size: int) -> Self:
         """Return a new stream of the same model with so many rows.

@@ -258,7 +258,7 @@ class DecisionStream(ModelStream):
         """Bytes held between steps; constant."""
         return self.core.nbytes + self.tokens.nbytes + self.return_to_go.nbytes
 
-    @torch.no_grad()
+    @outside_inference_mode
     def step(self, inputs: ActorInputs, is_first: First = False) -> ActorCriticOutput:
         """Take one step of every row; the value is the return-to-go. NumPy arrays in give NumPy arrays out.
 

@@ -191,7 +191,8 @@ class StreamMemory(ABC):
         number = len(next(named_leaves(state))[1])
         if into is None:
             before = self.batch_size
-            self._become(self.remade(before + number), self.joined([self.state, state]))
+            if number:
+                self._become(self.remade(before + number), self.joined([self.state, state]))
             return range(before, before + number)
         rows = self.named_rows(into)
         if len(rows) != number:
