@@ -4,9 +4,10 @@
     bytes time      = bytes / bandwidth         bandwidth: a pass over as many bytes
     limit           = the larger of the two     share of the limit = limit / measured time
 
-FLOPs are those of the core's own formula, three times for training (forward, and by inputs and weights backward). They
-are the work of a stream's step, with keys of old steps kept; a call from a full memory has to make these keys again, so
-``executed`` counts what torch multiplies. Bytes of a step: weights and state once. Bytes of training: weights read
+FLOPs are those of the core's own formula, three times for training (forward, and by inputs and weights backward), or
+what torch multiplies where that is less, because steps of a call share work. The formula is the work of a stream's
+step, with keys of old steps kept; a call from a full memory has to make these keys again, so ``executed`` counts what
+torch multiplies. Bytes of a step: weights and state once. Bytes of training: weights read
 forward and backward and their gradients written, the state of every row read and written, and inputs and outputs with
 their gradients; what is kept for the backward pass is not counted, because kernels differ in it.
 
@@ -114,7 +115,9 @@ def measure_roofline(name: str, core: MemoryCore[Any], config: RooflineBenchmark
         executed = count(call) / steps
         bandwidth = measured_bandwidth(moved, config.repeats)
         spent = 1e6 * least_processor_seconds([call], config.repeats, min_seconds=seconds) / steps
-        flops = core.flops_per_step() * (3 if work == "training" else 1)
+        flops = min(
+            core.flops_per_step() * (3 if work == "training" else 1), int(executed)
+        )  # steps of a call share work
         arithmetic, copying = 1e6 * flops / peak, 1e6 * moved * calls / bandwidth / steps
         limit = max(arithmetic, copying)
         return RooflineRow(
