@@ -5,6 +5,7 @@ the *opposite* where they are apart the other way round; else it is *not shown*,
 do alike holds where both intervals lie within ``MARGIN`` of each other.
 """
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -125,8 +126,13 @@ def _intervals(
 
 
 def _range(runs: Sequence[Row], field: str, sign: int = 1) -> tuple[float, float]:
-    found = [sign * float(run[field]) for run in runs]
+    found = [sign * _amount(run, field) for run in runs]
     return min(found), max(found)
+
+
+def _amount(run: Row, field: str) -> float:
+    """Return a number of a result; infinity where a run ended before it reached the score."""
+    return math.inf if run[field] is None else float(run[field])
 
 
 def _interval(runs: Sequence[Row], test: str) -> tuple[float, float]:
@@ -145,14 +151,20 @@ def _above_chance(runs: Sequence[Row], test: str) -> bool:
 def _numbers(claim: Claim, first: Sequence[Row], second: Sequence[Row]) -> str:
     if claim.kind in ("samples", "frames"):
         field, unit = ("samples_to_perfect", "rows") if claim.kind == "samples" else ("frames_per_second", "steps/s")
-        found = (middle([float(run[field]) for run in runs]) for runs in (first, second))
-        shown = [f"{number:,.0f} {unit}".replace(",", " ") for number in found]
+        shown = [_shown_amount(runs, field, unit) for runs in (first, second)]
     else:
         scores = [middle([run["tests"][claim.test]["score"] for run in runs]) for runs in (first, second)]
         share = all(0 <= score <= 1 for score in scores)
         shown = [f"{100 * score:.1f} %" if share else f"{score:.1f}" for score in scores]
         shown = [text + _control(runs, claim.test) for text, runs in zip(shown, (first, second), strict=True)]
     return f"{claim.names[0]} {shown[0]} ({claim.names[1]} {shown[1]})"
+
+
+def _shown_amount(runs: Sequence[Row], field: str, unit: str) -> str:
+    amount, beyond = middle([_amount(run, field) for run in runs]), ""
+    if math.isinf(amount):  # some runs ended without it
+        amount, beyond = max(run["samples"] for run in runs), "more than "
+    return f"{beyond}{amount:,.0f} {unit}".replace(",", " ")
 
 
 def _control(runs: Sequence[Row], test: str) -> str:
