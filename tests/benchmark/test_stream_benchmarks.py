@@ -4,6 +4,7 @@ import json
 import math
 
 import pytest
+import torch
 
 from recollect.benchmark import (
     HTTPBenchmark,
@@ -19,13 +20,16 @@ from recollect.benchmark import (
 )
 from recollect.benchmark import run_precision as measure_precision
 from recollect.benchmark import run_serving as measure_serving
+from recollect.benchmark.precision import mean_of_parts
 
 SMALL = {"memory_len": 4, "repeats": 2, "seconds": 0.0, "quick": True, "batches": (1,)}
 
 
 def test_formats_agree_with_float32_and_results_are_saved(tmp_path):
     results = measure_precision(PrecisionBenchmark(**SMALL, output=str(tmp_path)))
-    [saved] = [json.loads(path.read_text()) for path in tmp_path.glob("precision-*.json")]
+    # A strict reader takes the file: what a measurement has no number for is null.
+    [saved] = [json.loads(path.read_text(), parse_constant=pytest.fail) for path in tmp_path.glob("precision-*.json")]
+    assert {row["measure"]: row["agreement"] is None for row in saved["rows"]} == {"speed": True, "agreement": False}
     assert saved["bandwidth"] == results.bandwidth > 0
     speed = {row.format: row for row in results.rows if row.measure == "speed"}
     agreement = {row.format: row for row in results.rows if row.measure == "agreement"}
@@ -37,6 +41,10 @@ def test_formats_agree_with_float32_and_results_are_saved(tmp_path):
         assert row.agreement > 0.99
         assert 0 < row.last_drift < 0.05
     assert render_precision(results)
+
+
+def test_tenths_of_other_lengths_are_means_too():
+    assert mean_of_parts(torch.full((15,), 0.5).unbind()) == [0.5] * 10
 
 
 def test_models_that_do_not_act_are_refused():

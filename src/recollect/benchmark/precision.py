@@ -5,6 +5,7 @@ gated Transformer-XL whose weights do not fit into the processor's own cache, be
 read them. All on one thread.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -137,17 +138,18 @@ def measure_agreement(config: PrecisionBenchmark) -> list[PrecisionRow]:
     rows, turns = config.rows, max(PARTS, (640 if config.quick else config.steps) // config.rows)
     world = settings.world.build(rows, seed=config.seed)
     full, others = agent.stream(rows), {name: agent.stream(rows, **vars(FORMATS[name])) for name in list(FORMATS)[1:]}
-    equal, drifts = dict.fromkeys(others, 0), {name: torch.zeros(PARTS) for name in others}
+    equal: dict[str, int] = dict.fromkeys(others, 0)
+    drifts: dict[str, list[Tensor]] = {name: [] for name in others}
     step, action = world.reset(), initial_action(world)
     policy, features = no_previous_output(agent, rows, step.reward)
-    for turn in range(turns):
+    for _ in range(turns):
         inputs = ActorInputs(step.observation, action, step.reward, policy, features)
         output = full.step(inputs, step.is_first)
         action = agent.distribution(output.policy).mode()
         for name, stream in others.items():
             found = stream.step(inputs, step.is_first).policy
             equal[name] += int(_same_action(agent, found, action).sum())
-            drifts[name][turn * PARTS // turns] += (found - output.policy).norm() / output.policy.norm() * PARTS / turns
+            drifts[name].append((found - output.policy).norm() / output.policy.norm())
         policy, features = as_previous_output(agent, output)
         step = world.step(action)
     world.close()
@@ -158,8 +160,8 @@ def measure_agreement(config: PrecisionBenchmark) -> list[PrecisionRow]:
             batch=rows,
             steps=turns * rows,
             agreement=equal[name] / (turns * rows),
-            first_drift=float(drifts[name][0]),
-            last_drift=float(drifts[name][-1]),
+            first_drift=mean_of_parts(drifts[name])[0],
+            last_drift=mean_of_parts(drifts[name])[-1],
             step_us=float("nan"),
             ratio=float("nan"),
             weight_bytes=stream.core.reduced_nbytes,
@@ -168,6 +170,11 @@ def measure_agreement(config: PrecisionBenchmark) -> list[PrecisionRow]:
         )
         for name, stream in others.items()
     ]
+
+
+def mean_of_parts(drifts: Sequence[Tensor]) -> list[float]:
+    """Return the mean of each tenth of a run; tenths may differ by one in length."""
+    return [float(part.mean()) for part in torch.stack(list(drifts)).tensor_split(PARTS)]
 
 
 def _same_action(agent: Any, policy: Tensor, action: Tensor) -> Tensor:

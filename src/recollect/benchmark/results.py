@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from recollect.files import without_nan
+
 Progress = Callable[[str], None]
 """Function that is called with the name of every measurement."""
 
@@ -128,7 +130,7 @@ def save(
     paths = folder / f"{name}-{stamp}.json", folder / f"{name}-{stamp}.csv"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        paths[0].write_text(json.dumps(data, indent=1) + "\n")
+        paths[0].write_text(json.dumps(without_nan(data), indent=1, allow_nan=False) + "\n")
         with paths[1].open("w", newline="") as file:
             csv.writer(file).writerows(table)
     except OSError as error:
