@@ -7,9 +7,9 @@
 FLOPs are those of the core's own formula, three times for training (forward, and by inputs and weights backward), or
 what torch multiplies where that is less, because steps of a call share work. The formula is the work of a stream's
 step, with keys of old steps kept; a call from a full memory has to make these keys again, so ``executed`` counts what
-torch multiplies. Bytes of a step: weights and state once. Bytes of training: weights read
-forward and backward and their gradients written, the state of every row read and written, and inputs and outputs with
-their gradients; what is kept for the backward pass is not counted, because kernels differ in it.
+torch multiplies. Bytes of a step: weights and state once. Bytes of training: weights read forward and backward and
+their gradients written, the state of every row read and written, and inputs and outputs with their gradients; what is
+kept for the backward pass is not counted, because kernels differ in it.
 
 Everything is measured in turns in one run, on one thread, in processor time, which other programs on the machine
 disturb little. Peak and bandwidth are measured again just before each core.
