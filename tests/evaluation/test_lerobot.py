@@ -8,7 +8,7 @@ import pytest
 
 from recollect.evaluation import lerobot
 from recollect.evaluation.lerobot import layout, writing
-from recollect.evaluation.recordings import demonstrate, read_recording, write_recording
+from recollect.evaluation.recordings import Recording, demonstrate, read_recording, write_recording
 from recollect.tasks import TASKS
 from recollect.training.imitation.demonstrations import DemonstrationBatches
 
@@ -183,6 +183,30 @@ def test_nothing_is_written_of_no_episode(recording, tmp_path):
     none["observation"] = {name: part[:0] for name, part in recording.observation.items()}
     with pytest.raises(ValueError, match=r"lengths=\[\]: give at least one episode"):
         lerobot.write(tmp_path / "set", none | {"action_space": recording.action_space})
+    assert list(tmp_path.iterdir()) == []
+
+
+PICTURES = np.zeros((6, 20, 20, 3), np.uint8)
+
+
+@pytest.mark.parametrize(
+    "observation, changes, said",
+    [
+        ({"state": [0, 1, 2, 3, np.nan, 5]}, {}, r"observation\.state=nan: .*\(step 1 of episode 1\)"),
+        ({}, {"reward": np.float32([0, 0, np.inf, 0, 0, 0])}, r"reward=inf: .*\(step 2 of episode 0\)"),
+        ({}, {"action": np.float32([0, np.nan, 0, 0, 0, 0])}, r"action=nan: .*\(step 1 of episode 0\)"),
+        ({}, {"score": np.float32([1, np.nan])}, r"score=nan: .* episode 1"),
+        ({"state": np.zeros((6, 0), np.float32)}, {}, r"observation\.state=\[6, 0\]: .*leave it out"),
+        ({"images.top": [0.0] * 6, "top": PICTURES}, {}, "'images.top' too would be called observation.images.top"),
+        ({"../../../top": PICTURES}, {}, "leads out of the dataset: rename it"),
+    ],
+)
+def test_what_could_not_be_read_again_is_not_written(tmp_path, observation, changes, said):
+    parts = {"observation": {"place": np.zeros(6)} | {name: np.asarray(of) for name, of in observation.items()}}
+    parts |= {"action": np.zeros(6, np.int64), "reward": np.zeros(6, np.float32), "lengths": np.array([3, 3])}
+    parts |= {"terminated": np.ones(2, bool), "score": np.zeros(2, np.float32), "action_space": None}
+    with pytest.raises(ValueError, match=said):
+        write_recording(Recording(**parts | changes), f"lerobot:{tmp_path / 'in' / 'mine'}")
     assert list(tmp_path.iterdir()) == []
 
 

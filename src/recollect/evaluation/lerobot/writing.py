@@ -40,6 +40,7 @@ from recollect.evaluation.lerobot.layout import (
     encode_png,
     load_packages,
 )
+from recollect.evaluation.recorded_parts import require_finite
 from recollect.files import new_folder, write_synced
 
 LANGUAGE = "language"
@@ -68,7 +69,8 @@ def write(
         video_mb: size at which a new video begins.
 
     Raises:
-        ValueError: the folder exists, there is no episode, one has no action, or a package is missing.
+        ValueError: the folder exists, there is no episode, one has no action, a part is empty or not finite or has a
+            name that the format cannot hold, or a package is missing.
     """
     load_packages()
     root = Path(folder)
@@ -77,9 +79,29 @@ def write(
     steps = np.asarray(parts["lengths"])
     remedy = "give at least one episode, each with an action and an observation after it"
     require(len(steps) > 0 and int(steps.min()) >= 2, "lengths", steps.tolist()[:8], remedy)
+    _require_parts(parts, steps, f"lerobot:{folder}")
     root.parent.mkdir(parents=True, exist_ok=True)
     with new_folder(root) as unfinished:
         _Dataset(unfinished, parts, fps, images, data_mb, video_mb).write()
+
+
+def _require_parts(parts: Mapping[str, Any], lengths: np.ndarray, name: str) -> None:
+    """Require parts that can be read again: named apart and inside the folder, not empty, and finite."""
+    observed = {leaf: np.asarray(array) for leaf, array in parts["observation"].items()}
+    features: dict[str, str] = {}
+    for leaf, array in observed.items():
+        feature = feature_name(leaf, holds_pictures(array))
+        other = features.setdefault(feature, leaf)
+        require(other == leaf, "observation", leaf, f"{name}: {other!r} too would be called {feature}: rename one")
+        inside = ".." not in leaf.split("/")  # the name becomes that of a folder
+        require(inside, "observation", leaf, f"{name}: this name leads out of the dataset: rename it")
+        part = f"observation.{leaf}" if leaf else "observation"
+        require(array.size > 0, part, list(array.shape), f"{name}: there is nothing in it: leave it out")
+        require_finite(part, array, lengths, name)
+    require_finite("reward", np.asarray(parts["reward"]), lengths, name)
+    taken = np.delete(np.asarray(parts["action"]), lengths.cumsum() - 1, axis=0)
+    require_finite("action", taken, lengths - 1, name)
+    require_finite("score", np.repeat(np.asarray(parts["score"]), lengths), lengths, name)
 
 
 def feature_name(leaf: str, is_image: bool) -> str:
