@@ -48,7 +48,7 @@ from report_speed import (
     speed_table,
     task_table,
 )
-from report_streams import HTTP, NEIGHBOURS, SERVING, precision_table, soak_table
+from report_streams import HTTP, NEIGHBOURS, PEERS, SERVING, precision_table, soak_table
 from report_tables import LIFELONG, PLAIN_ATTENTION, PROFILE, ROOT, WORLDS
 from report_which import which_choice, which_picture, which_table
 
@@ -111,7 +111,7 @@ BLOCKS: dict[str, dict[str, Callable[[], str]]] = {
     },
     "docs/long-rows.md": {"chunks": chunk_text},
     "docs/images.md": {"rows": picture_table},
-    "docs/speed.md": {"precision": precision_table, "neighbours": NEIGHBOURS},
+    "docs/speed.md": {"precision": precision_table, "neighbours": NEIGHBOURS, "peers": PEERS},
     "docs/serve.md": {"serving": SERVING, "soak": soak_table, "http": HTTP},
     "docs/roofline.md": {"roofline": roofline_table, "equal-steps": equal_table, "linear": linear_table},
     "docs/which-memory.md": {"which-choice": which_choice, "which-table": which_table},
