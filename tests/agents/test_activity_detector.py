@@ -164,7 +164,7 @@ def test_a_frame_that_fails_is_no_part_of_a_segment():
         stream.step(frames[:, 1, :8])
     with torch.no_grad():
         next(model.core.parameters()).mul_(1.0)
-    with pytest.raises(ValueError, match="weights have changed"):
+    with pytest.raises(ValueError, match="have changed since its stream was made"):
         stream.step(frames[:, 1])
     stream.swap_weights()
     torch.testing.assert_close(stream.step(frames[:, 1]), logits[:, 1], atol=1e-5, rtol=1e-5)
@@ -181,7 +181,7 @@ def test_a_folder_needs_the_pretrained_model_no_longer(kind, tmp_path):
         known = transformers.VivitModel(
             transformers.VivitConfig(image_size=16, num_frames=4, tubelet_size=[2, 4, 4], **sizes)
         )
-    known.save_pretrained(tmp_path / "known")
+    known.to(torch.bfloat16).save_pretrained(tmp_path / "known")  # is computed in float32 all the same
     model = build("ttm", backbone=kind, model=str(tmp_path / "known")).eval()
     model.save(tmp_path / "model")
     shutil.rmtree(tmp_path / "known")
@@ -190,9 +190,14 @@ def test_a_folder_needs_the_pretrained_model_no_longer(kind, tmp_path):
     want, got = (each(frames, each.initial_state(2), torch.zeros_like(is_first))[0] for each in (model, again))
     assert torch.equal(want, got)
     about = json.loads((tmp_path / "model" / "spec.json").read_text())
+    for name in ("attn_implementation", "_attn_implementation"):  # code in the Hub, which is not fetched
+        about["sizes"]["pretrained"]["settings"][name] = "somebody/kernel"
+    (tmp_path / "model" / "spec.json").write_text(json.dumps(about))
+    unchanged = recollect.load(tmp_path / "model")
+    assert torch.equal(unchanged(frames, unchanged.initial_state(2), torch.zeros_like(is_first))[0], want)
     about["sizes"]["pretrained"]["settings"]["model_type"] = "vit-9"
     (tmp_path / "model" / "spec.json").write_text(json.dumps(about))
-    with pytest.raises(ValueError, match=r"pretrained: transformers has no such model .*vit-9"):
+    with pytest.raises(ValueError, match=r"pretrained: transformers cannot make this model .*vit-9"):
         recollect.load(tmp_path / "model")
     del about["sizes"]["pretrained"]  # of an earlier version
     (tmp_path / "model" / "spec.json").write_text(json.dumps(about))
@@ -214,7 +219,7 @@ def test_a_model_of_the_hub_gets_the_colours_of_its_training(tmp_path, monkeypat
             raise OSError("nothing but the weights was fetched before")
         return hub, {}
 
-    monkeypatch.setattr(transformers.AutoModel, "from_pretrained", lambda name, local_files_only: model)
+    monkeypatch.setattr(transformers.AutoModel, "from_pretrained", lambda name, **_: model)
     monkeypatch.setattr(ImageProcessingMixin, "get_image_processor_dict", fetched)
     assert load_pretrained("image", "somebody/dino", True).colours == (
         tuple(hub["image_mean"]),

@@ -154,8 +154,8 @@ def load_pretrained(kind: str, name: str, frozen: bool) -> Backbone:
     here = Path(name).is_dir()
     maker: Any = transformers.VivitModel if kind == "vivit" else transformers.AutoModel
     try:
-        model = maker.from_pretrained(name, local_files_only=here)
-    except (OSError, ValueError, KeyError) as error:
+        model = maker.from_pretrained(name, local_files_only=here, dtype=torch.float32)  # else that of its file
+    except (ImportError, OSError, ValueError, KeyError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ValueError(f"model={name!r} cannot be loaded ({reason}): give a folder or a name of the Hub") from error
     try:
@@ -174,15 +174,26 @@ def build_pretrained(kind: str, described: Mapping[str, Any], frozen: bool) -> B
         ValueError: transformers is missing, or has no such model.
     """
     transformers = _transformers(kind)
-    settings, (mean, std) = dict(described["settings"]), described["colours"]
+    settings, (mean, std) = _without_code(described["settings"]), described["colours"]
     try:
         config = transformers.AutoConfig.for_model(settings.pop("model_type", ""), **settings)
         model = (transformers.VivitModel if kind == "vivit" else transformers.AutoModel.from_config)(config)
-    except (ValueError, KeyError) as error:
+    except (ImportError, ValueError, KeyError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise ValueError(f"pretrained: transformers has no such model ({reason}): install a newer one") from error
+        remedy = "install what it needs, or a newer transformers"
+        raise ValueError(f"pretrained: transformers cannot make this model ({reason}): {remedy}") from error
     colours, dtype = (tuple(mean), tuple(std)), getattr(torch, described["dtype"])
     return (ViViT if kind == "vivit" else ImageModel)(model.to(dtype), frozen, colours)
+
+
+CODE = ("attn_implementation", "experts_implementation", "auto_map")
+"""Settings that may name code in the Hub, which transformers would fetch and run."""
+
+
+def _without_code(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings of a model, and of the models in it, without those that name code."""
+    kept = {name: value for name, value in settings.items() if name.removeprefix("_") not in CODE}
+    return {name: _without_code(value) if isinstance(value, Mapping) else value for name, value in kept.items()}
 
 
 def _transformers(kind: str) -> Any:
