@@ -75,6 +75,19 @@ def test_somebody_elses_core_needs_no_registration():
     assert from_json(data, CoreConfig, REGISTRY) == made
 
 
+class Experiment:
+    @dataclass(frozen=True, kw_only=True)
+    class NestedConfig(SomebodysConfig):
+        """A core defined in a class."""
+
+
+def test_a_core_that_is_defined_in_a_class_round_trips():
+    made = Experiment.NestedConfig(dim=5)
+    data = through_text(to_json(made, REGISTRY))
+    assert data["kind"] == f"{__name__}:Experiment.NestedConfig"
+    assert from_json(data, CoreConfig, REGISTRY) == made
+
+
 def test_an_unknown_core_gets_the_nearest_name():
     data = to_json(config(), REGISTRY)
     data["core"]["kind"] = "gruu"

@@ -52,6 +52,17 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path):
     assert [found.name for found in tmp_path.iterdir()] == ["folder"]
 
 
+def test_a_link_to_a_folder_stays_and_its_folder_is_replaced(tmp_path):
+    (tmp_path / "large").mkdir()
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "large")
+    for text in ("1", "2", "3"):
+        with files.new_folder(link) as unfinished:
+            (unfinished / text).touch()
+    assert link.is_symlink() and [found.name for found in (tmp_path / "large").iterdir()] == ["3"]
+    assert sorted(found.name for found in tmp_path.iterdir()) == ["large", "link"]
+
+
 def test_damaged_arrays_are_told_from_a_machine_in_need(tmp_path, monkeypatch):
     path = tmp_path / "a.npz"
     np.savez(path, numbers=np.arange(100))

@@ -20,6 +20,7 @@ import inspect
 import json
 import math
 import numbers
+import operator
 import os
 import sys
 import types
@@ -354,7 +355,7 @@ def _class_of(data: Mapping[str, Any], expected: type[T], kinds: _Kinds, where: 
         module, _, name = kind.partition(":")
         _require_trust(module, f"{where}.kind", kind, kinds.trust)
         try:
-            cls = getattr(import_user_module(module, f"{where}.kind={kind!r}"), name)
+            cls = operator.attrgetter(name)(import_user_module(module, f"{where}.kind={kind!r}"))  # may be nested
         except AttributeError as error:
             raise ValueError(f"{where}.kind={kind!r}: cannot import it ({error})") from None
     else:

@@ -55,8 +55,9 @@ def new_folder(path: Path) -> Iterator[Path]:
     """Yield an empty folder that becomes ``path`` when the block succeeds, and is removed otherwise.
 
     A folder that exists at ``path`` is removed after the new one is in place; a process that is killed in between
-    leaves it at :func:`backup_path`.
+    leaves it at :func:`backup_path`. Where ``path`` is a link, this happens to the folder that it names.
     """
+    path = path.resolve() if path.is_symlink() else path
     unfinished, aside = path.with_name(f"{UNFINISHED}{path.name}"), backup_path(path)
     shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed while it wrote
     try:
