@@ -166,6 +166,21 @@ def test_episodes_that_the_metadata_do_not_count_are_named(datasets):
             read_recording(NAME)
 
 
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"observation": {"": np.full((10, 2), np.nan)}}, r"observation=nan: .*\(step 0 of episode 0\)"),
+        ({"reward": np.full(10, np.inf, np.float32)}, r"reward=inf: .*\(step 0 of episode 0\)"),
+        ({"score": np.float32([0, np.nan, 0])}, "score=nan: .* of episode 1"),
+        ({"observation": {"a/b": np.zeros((10, 2), np.float32)}}, "observation='a/b': .*rename it"),
+    ],
+)
+def test_what_could_not_be_read_again_is_not_written(datasets, changes, message):
+    with pytest.raises(ValueError, match=message):
+        write_recording(episodes(**changes), NAME)
+    assert not file_of(datasets).exists()
+
+
 def test_actions_of_a_space_without_a_form_are_named():
     from minari.data_collector import EpisodeBuffer
 

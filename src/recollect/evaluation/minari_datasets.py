@@ -17,7 +17,7 @@ import gymnasium
 import numpy as np
 
 from recollect.config import require
-from recollect.evaluation.recorded_parts import require_finite
+from recollect.evaluation.recorded_parts import require_finite, require_finite_parts
 from recollect.tasks.gymnasium.spaces import ActionWriter, ObservationReader
 
 WORDS, SCORES = "recollect_words", "recollect_scores"  # keys of the metadata
@@ -115,7 +115,10 @@ def write(name: str, parts: Mapping[str, Any]) -> None:
     require(whole, "lengths", lengths, f"minari:{name}: give at least 2 to each episode, and {steps} in all")
     require(parts["action_space"] is not None, "action_space", None, f"minari:{name}: a dataset needs it")
     _readable(parts["action_space"], name)
+    require_finite_parts(parts, np.asarray(lengths), f"minari:{name}")
     seen = parts["observation"]
+    for leaf in seen:
+        require("/" not in leaf, "observation", leaf, f"minari:{name}: Minari reads a / as a group: rename it")
     try:
         space: Any = gymnasium.spaces.Dict({key: _box(leaf) for key, leaf in seen.items()})
         with warnings.catch_warnings():

@@ -80,6 +80,16 @@ def require_finite(part: str, array: np.ndarray, lengths: np.ndarray, name: str)
             raise ValueError(f"{part}={value}: {name}, {_place(step, lengths)}: {remedy}")
 
 
+def require_finite_parts(parts: Mapping[str, Any], lengths: np.ndarray, name: str) -> None:
+    """Raise ``ValueError`` where a number of the parts of a recording is no finite float32; names part and step."""
+    for leaf, array in parts["observation"].items():
+        require_finite(f"observation.{leaf}" if leaf else "observation", np.asarray(array), lengths, name)
+    require_finite("reward", np.asarray(parts["reward"]), lengths, name)
+    taken = np.delete(np.asarray(parts["action"]), lengths.cumsum() - 1, axis=0)
+    require_finite("action", taken, lengths - 1, name)
+    require_finite("score", np.repeat(np.asarray(parts["score"]), lengths), lengths, name)
+
+
 def require_inside(
     part: str, array: np.ndarray, space: gymnasium.Space[Any], lengths: np.ndarray, name: str
 ) -> None:  # fmt: skip

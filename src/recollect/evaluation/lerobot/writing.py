@@ -40,7 +40,7 @@ from recollect.evaluation.lerobot.layout import (
     encode_png,
     load_packages,
 )
-from recollect.evaluation.recorded_parts import require_finite
+from recollect.evaluation.recorded_parts import require_finite_parts
 from recollect.files import new_folder, write_synced
 
 LANGUAGE = "language"
@@ -97,11 +97,7 @@ def _require_parts(parts: Mapping[str, Any], lengths: np.ndarray, name: str) -> 
         require(inside, "observation", leaf, f"{name}: this name leads out of the dataset: rename it")
         part = f"observation.{leaf}" if leaf else "observation"
         require(array.size > 0, part, list(array.shape), f"{name}: there is nothing in it: leave it out")
-        require_finite(part, array, lengths, name)
-    require_finite("reward", np.asarray(parts["reward"]), lengths, name)
-    taken = np.delete(np.asarray(parts["action"]), lengths.cumsum() - 1, axis=0)
-    require_finite("action", taken, lengths - 1, name)
-    require_finite("score", np.repeat(np.asarray(parts["score"]), lengths), lengths, name)
+    require_finite_parts(parts, lengths, name)
 
 
 def feature_name(leaf: str, is_image: bool) -> str:
