@@ -75,6 +75,8 @@ def test_a_lossless_movie_shows_the_overlay(record, tmp_path):
 def test_movies_of_little_and_of_nothing(tmp_path):
     write_movie(without_attention(), tmp_path / "a.webp")
     write_movie(ballet_like(1), tmp_path / "b.gif")
+    lines = Event(t=0, t1=20, kind="two", label="two\nlines", id="e0")
+    write_movie(replace(ballet_like(24), events=(lines,)), tmp_path / "d.webp", panels=("recall",))
     blind = replace(without_attention(), frames=np.zeros((20, 0, 0, 3), np.uint8))
     write_movie(blind, tmp_path / "c.webp")
     for given, message in (

@@ -159,6 +159,7 @@ class _Scene:
 
     def _fitted(self, draw: Any, label: str, width: float) -> str:
         """Cut a label to its block: the next block may begin right behind it."""
+        label = " ".join(label.split())  # Pillow measures no text of several lines
         while label and draw.textlength(label, font=self.font) > width:
             label = label[:-1]
         return label
