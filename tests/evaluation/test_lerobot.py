@@ -186,6 +186,15 @@ def test_nothing_is_written_of_no_episode(recording, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_depths_come_back_in_a_type_that_torch_computes_with(tmp_path):
+    depth = np.arange(96, dtype=np.uint16).reshape(6, 4, 4) + 60_000
+    parts = {"observation": {"depth": depth}, "action": np.zeros(6, np.int64), "reward": np.zeros(6, np.float32)}
+    parts |= {"lengths": np.array([3, 3]), "terminated": np.ones(2, bool), "score": np.zeros(2, np.float32)}
+    write_recording(Recording(**parts, action_space=None), f"lerobot:{tmp_path / 'mine'}")
+    back = read_recording(f"lerobot:{tmp_path / 'mine'}").observation["depth"]
+    assert back.dtype == np.int32 and (back[[0, 1, 3, 4]] == depth[[0, 1, 3, 4]]).all()  # the last row is repeated
+
+
 PICTURES = np.zeros((6, 20, 20, 3), np.uint8)
 
 

@@ -83,6 +83,7 @@ def test_spaces_follow_from_the_file(tmp_path):
         ({"action": np.full((20, 2), np.nan)}, r"action=nan: .*step 0 of episode 0.*: leave this episode out"),
         ({"action": np.zeros(20, int)}, "every action is 0: there is nothing to learn"),
         ({"observation": np.full((20, 3), -1e39)}, r"observation=-1e\+39: .*: scale it, since float32 cannot hold it"),
+        ({"action": np.arange(20.0)}, r"action='\[20\]': .*give floats \[steps, width\]"),
         ({"observation": None}, "has no observation: it has action, lengths; name the arrays observation"),
     ],
 )
@@ -132,6 +133,17 @@ def test_the_score_equals_a_literal_loop(tmp_path, kind, part):
     error = 1 - np.mean(right) if kind == "classes" else math.sqrt(np.mean(errors))
     assert found.action_error == pytest.approx(error, rel=1e-4)
     assert found.metrics().keys() == {"score", "low", "high", "held_out_loss", "action_error"}
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.uint32, np.uint64, np.float16, np.longdouble])
+def test_numbers_of_every_type_are_learned_from(tmp_path, kind):
+    arrays = {"observation": np.arange(60).reshape(20, 3) % 5, "action": np.arange(20) % 3, "reward": np.ones(20)}
+    converted = {name: array.astype(kind) for name, array in arrays.items() if name != "action"}
+    np.savez(tmp_path / "a.npz", **converted, action=arrays["action"], lengths=np.full(4, 5))
+    world = RecordingConfig(path=str(tmp_path / "a.npz"))
+    agent = agent_of(training(f"recording:{world.path}", "gru"))
+    assert math.isfinite(score_recorded(agent, world, episodes=1, batch_size=1).loss)
+    assert (world.recording.observation[""] == arrays["observation"]).all()
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no accelerator")

@@ -1,7 +1,7 @@
 """Checks of the parts of recorded episodes: arrays of a file, and values that a world allows.
 
 Arrays of a file are converted to one form: actions and lengths of whole numbers to int64, ``terminated`` to bool, all
-to the machine's byte order, and the action of an episode's last step, which is not taken, to 0.
+to types that torch takes, and the action of an episode's last step, which is not taken, to 0.
 """
 
 from __future__ import annotations
@@ -65,6 +65,19 @@ def parts_of(arrays: Mapping[str, np.ndarray], source: str) -> dict[str, Any]:
         "action_space": None if "action_space" not in arrays else _space(arrays["action_space"], source),
         "words": () if "words" not in arrays else _words(arrays["words"], source),
     }
+
+
+def to_torch_type(array: np.ndarray) -> np.ndarray:
+    """Return the same numbers in a type that torch computes with.
+
+    It has the machine's byte order alone, no long floats, and does not calculate with unsigned numbers but bytes.
+    """
+    kind = array.dtype.newbyteorder("=")
+    if kind.kind == "u" and kind.itemsize > 1:
+        kind = np.dtype(np.int32 if kind.itemsize == 2 else np.int64)
+    elif kind.kind == "f" and kind.itemsize > 8:
+        kind = np.dtype(np.float64)
+    return array.astype(kind, copy=False)
 
 
 def require_finite(part: str, array: np.ndarray, lengths: np.ndarray, name: str) -> None:
@@ -132,11 +145,11 @@ def whole_bounds(space: gymnasium.Space[Any]) -> tuple[np.ndarray, np.ndarray] |
 
 
 def _check_array(name: str, array: np.ndarray, asked: tuple[str, str], source: str) -> np.ndarray:
-    """Check an array, and convert it to the machine's byte order, the only one that torch takes."""
+    """Check an array, and convert it to a type that torch takes."""
     kinds, give = asked
     fits = array.dtype.kind in kinds and (array.ndim >= 1 if "..." in give else array.ndim == 1)
     require(fits, name, f"{array.dtype} {list(array.shape)}", f"{source}: give {give}")
-    return array.astype(array.dtype.newbyteorder("="), copy=False)
+    return to_torch_type(array)
 
 
 def _space(text: np.ndarray, source: str) -> gymnasium.Space[Any]:

@@ -182,4 +182,5 @@ def _action_space(recording: Recording, path: str) -> gymnasium.Space[Any]:
     require_finite("action", taken, recording.lengths - 1, path)
     if taken.dtype.kind != "f":
         return _whole_space(taken, f"{path}: action")
+    require(taken.ndim > 1, "action", str(list(recording.action.shape)), f"{path}: give floats [steps, width]")
     return gymnasium.spaces.Box(taken.min(0), taken.max(0), dtype=np.float32)

@@ -36,7 +36,14 @@ from recollect.config import require
 from recollect.evaluation import lerobot, minari_datasets
 from recollect.evaluation.agents import EPISODE_LIMIT, evaluation_mode, named_parts, play, split_episodes
 from recollect.evaluation.lerobot.layout import load_packages
-from recollect.evaluation.recorded_parts import PARTS, parts_of, require_finite, require_inside, whole_bounds
+from recollect.evaluation.recorded_parts import (
+    PARTS,
+    parts_of,
+    require_finite,
+    require_inside,
+    to_torch_type,
+    whole_bounds,
+)
 from recollect.evaluation.world_guard import GuardedWorld
 from recollect.files import new_file, read_arrays
 from recollect.runs.errors import WorldError
@@ -302,10 +309,10 @@ def read_recording(source: str | PathLike[str]) -> Recording:
     Raises:
         ValueError: no such file or dataset, parts are missing or invalid, or a package is missing.
     """
-    if str(source).startswith("minari:"):
-        return Recording(**minari_datasets.read(str(source).removeprefix("minari:")))
-    if str(source).startswith("lerobot:"):
-        return Recording(**lerobot.read(str(source).removeprefix("lerobot:")))
+    for prefix, read in (("minari:", minari_datasets.read), ("lerobot:", lerobot.read)):
+        if str(source).startswith(prefix):
+            found = Recording(**read(str(source).removeprefix(prefix)))
+            return found._replace(observation={name: to_torch_type(leaf) for name, leaf in found.observation.items()})
     try:
         arrays = read_arrays(Path(source))
     except ValueError as error:
