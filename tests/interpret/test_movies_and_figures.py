@@ -9,7 +9,7 @@ from synthetic_records import ballet_like, without_attention
 
 from recollect.interpret.colours import colour_table, overlay, top_mask
 from recollect.interpret.figures import figure_gaze, figure_heat, figure_lag, figure_matrix, figure_strip, figure_top
-from recollect.interpret.movie import CAPTION, write_movie
+from recollect.interpret.movie import CAPTION, THUMB, write_movie
 from recollect.interpret.record import Event, SpaceTime
 
 
@@ -89,6 +89,16 @@ def test_movies_of_little_and_of_nothing(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match="give another folder"):
         write_movie(without_attention(), tmp_path / "file" / "x.webp")
+
+
+def test_heads_beside_a_low_frame_are_whole(tmp_path):
+    low = replace(ballet_like(2), frames=np.zeros((2, 20, 400, 3), np.uint8))
+    shown = {}
+    for panels in (("frame", "heads"), ("frame", "heads", "recall", "value")):
+        with Image.open(write_movie(low, tmp_path / "low.webp", panels=panels)) as movie:
+            shown[panels] = np.asarray(movie.convert("RGB"))
+    alone, over = shown.values()
+    assert len(over) > len(alone) > 2 * THUMB and (over[: len(alone) - CAPTION] == alone[:-CAPTION]).all()
 
 
 def test_a_long_vector_is_drawn_no_wider_than_a_screen(tmp_path):

@@ -100,8 +100,9 @@ class _Scene:
         # By whole numbers, so that a pixel stays a square.
         factor = max(1, min(round(TALL / max(y, 1)), WIDE // max(x, 1)))
         self.picture = (x * factor, y * factor)
-        columns = 0 if self.spatial is None else -(-min(self.spatial.shape[1], MOST_HEADS) // 2)
-        width, height = max(self.picture[0] + columns * (THUMB + 8), 560), self.picture[1] + CAPTION + rows
+        heads = 0 if self.spatial is None else min(self.spatial.shape[1], MOST_HEADS)
+        self.caption = max(self.picture[1], min(heads, 2) * (THUMB + 28))  # its top: a frame may be lower than heads
+        width, height = max(self.picture[0] + -(-heads // 2) * (THUMB + 8), 560), self.caption + CAPTION + rows
         self.width, self.height = width + width % 2, height + height % 2
 
     def draw(self, t: int) -> Any:
@@ -111,7 +112,7 @@ class _Scene:
         draw = self.pillow.ImageDraw.Draw(image)
         if self.frames is not None:
             self._draw_frames(image, draw, self.frames[t], t)
-        top = self.picture[1]
+        top = self.caption
         action, reward = record.action[t], record.reward[t]
         has_name = bool(record.actions) and np.ndim(action) == 0 and int(action) < len(record.actions)
         name = record.actions[int(action)] if has_name else ""
