@@ -206,6 +206,20 @@ def test_a_folder_needs_the_pretrained_model_no_longer(kind, tmp_path):
 
 
 @pytest.mark.long
+def test_a_folder_with_batch_norms_over_a_single_position_loads(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    config = transformers.EfficientNetConfig(image_size=32, width_coefficient=0.25, depth_coefficient=0.1)
+    config.hidden_dim = 320
+    transformers.EfficientNetModel(config).save_pretrained(tmp_path / "known")
+    model = build("lstm", backbone="image", model=str(tmp_path / "known"), num_tokens=1)
+    assert model.backbone.grid == (1, 1, 1)
+    model.save(tmp_path / "model")
+    again, (frames, is_first) = recollect.load(tmp_path / "model"), video()
+    want, got = (each(frames, each.initial_state(2), is_first)[0] for each in (model, again))
+    assert torch.equal(want, got)
+
+
+@pytest.mark.long
 def test_a_model_of_the_hub_gets_the_colours_of_its_training(tmp_path, monkeypatch):
     transformers = pytest.importorskip("transformers")
     from transformers.image_processing_base import ImageProcessingMixin

@@ -183,7 +183,8 @@ def build_pretrained(kind: str, described: Mapping[str, Any], frozen: bool) -> B
         remedy = "install what it needs, or a newer transformers"
         raise ValueError(f"pretrained: transformers cannot make this model ({reason}): {remedy}") from error
     colours, dtype = (tuple(mean), tuple(std)), getattr(torch, described["dtype"])
-    return (ViViT if kind == "vivit" else ImageModel)(model.to(dtype), frozen, colours)
+    # In evaluation mode, as after from_pretrained: batch norms cannot train on the one image that asks for the grid.
+    return (ViViT if kind == "vivit" else ImageModel)(model.to(dtype).eval(), frozen, colours)
 
 
 CODE = ("attn_implementation", "experts_implementation", "auto_map")
