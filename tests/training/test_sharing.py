@@ -16,6 +16,7 @@ from recollect.recipes.agent_sizes import lite_core
 from recollect.recipes.hierarchical_transformer_memory import short_t_maze
 from recollect.tasks.worlds.t_maze import TMazeConfig
 from recollect.training.loop import fit
+from recollect.training.sharing import write_shared_folder
 
 constants = pytest.importorskip("huggingface_hub.constants")
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of the client's own requests
@@ -91,6 +92,13 @@ def test_what_was_pushed_is_pushed_again_with_the_same_scores(run, online, tmp_p
     push("hub:me/maze", "you/maze", online)
     assert online.files("you/maze")["results.json"] == online.files("me/maze")["results.json"]
     assert_same(pull("me/maze", online, tmp_path), pull("you/maze", online, tmp_path))
+
+
+def test_the_results_of_a_single_episode_are_json_for_every_reader(run, tmp_path):
+    write_shared_folder(run, tmp_path, shared_as="hub:me/maze", samples=1)
+    text = (tmp_path / "results.json").read_text()
+    assert json.loads(text)["tests"][""]["episodes"] == 1
+    assert "NaN" not in text and "Infinity" not in text
 
 
 def test_a_model_in_memory_is_pushed_without_scores(online, tmp_path):

@@ -19,7 +19,7 @@ from recollect.agents.model_sources import RESULTS, read_results
 from recollect.agents.saved_model import CONFIG, SavedModel, load_folder
 from recollect.config import require
 from recollect.evaluation.agent_videos import write_frame
-from recollect.files import read_json, write_atomically
+from recollect.files import read_json, without_nan, write_atomically
 from recollect.runs.provenance import environment
 from recollect.training.config import TrainerConfig, fresh_seed
 from recollect.training.saved_models import load_model, resolve_folder
@@ -137,7 +137,7 @@ def write_picture(model: Any, config: TrainerConfig, folder: Path) -> None:
 
 def write_card(folder: Path, results: dict[str, Any], shared_as: str) -> None:
     """Write ``results.json``, and ``README.md`` from it."""
-    write_atomically(folder / RESULTS, json.dumps(results, indent=1) + "\n")
+    write_atomically(folder / RESULTS, json.dumps(without_nan(results), indent=1, allow_nan=False) + "\n")
     picture = (folder / PICTURE).is_file()
     card = model_card(shared_as.rpartition(":")[2], results, source=shared_as, picture=picture)
     write_atomically(folder / "README.md", card)
