@@ -340,7 +340,8 @@ class Push:
     samples: int | None = None
     """Fresh rows or episodes that score it; 512 rows or 128 episodes when None, 0 for no scores."""
     private: bool | None = None
-    """Make the repository visible to its owner alone; as the owner's account says when None."""
+    """Make a new repository visible to its owner alone; as the owner's account says when None. An existing
+    one stays as it is."""
     trust: bool = False
     """Import the packages that the run's config names for its world or core: that runs their code."""
 
