@@ -85,6 +85,29 @@ def _gigabytes(rows: list[Row], pick: object) -> str:
     return f"{pick(row['bandwidth'] for row in rows) / 1e9:.0f}"  # type: ignore[operator]
 
 
+def _spread_labels(
+    points: list[tuple[float, float, str]], apart: float = 1.13, near: float = 2.0
+) -> list[tuple[float, float, tuple[float, float], str]]:
+    """Place names to the right of their points, above each other where points lie in one column of the picture."""
+    columns: list[list[tuple[float, float, str]]] = []
+    for point in sorted(points):
+        if columns and point[0] < near * columns[-1][0][0]:
+            columns[-1].append(point)
+        else:
+            columns.append([point])
+    placed = []
+    for column in columns:
+        beside, heights = 1.4 * max(x for x, _, _ in column), [0.0]
+        by_height = sorted(column, key=lambda point: point[1])
+        for _, y, _ in by_height:
+            heights.append(max(y, heights[-1] * apart))
+        raised = (heights[-1] / by_height[-1][1]) ** 0.5  # half of it: names stand around the middle of the column
+        placed += [
+            (x, y, (beside, height / raised), name) for (x, y, name), height in zip(by_height, heights[1:], strict=True)
+        ]
+    return placed
+
+
 def figure_roofline(path: Path) -> None:
     """FLOP/s that each core reaches by its FLOPs a byte, under the roof of this machine."""
     rows = read_newest("roofline")["rows"]
@@ -97,13 +120,25 @@ def figure_roofline(path: Path) -> None:
     axes.plot([ends[0], peak / bandwidth, ends[1]], [bandwidth * ends[0], peak, peak], color="grey", linewidth=1.5)
     axes.annotate(f"{peak / 1e9:.0f} GFLOP/s", (ends[1], peak), va="bottom", ha="right", color="grey")
     axes.annotate(f"{bandwidth / 1e9:.0f} GB/s", (ends[0], bandwidth * ends[0]), va="bottom", color="grey")
+    lowest = peak
     for work, (marker, colour) in WORK.items():
         mine = [(x, row) for x, row in zip(intensity, shown, strict=True) if row["work"] == work]
         reached = [row["flops"] / row["measured_us"] * 1e6 for _, row in mine]
         axes.plot([x for x, _ in mine], reached, marker, color=colour, label=work, markersize=6, linestyle="none")
-        for (x, row), y in zip(mine, reached, strict=True):
-            axes.annotate(row["core"], (x, y), xytext=(5, -3), textcoords="offset points", fontsize=7, color=colour)
+        points = [(x, y, row["core"]) for (x, row), y in zip(mine, reached, strict=True)]
+        for x, y, place, name in _spread_labels(points):
+            lowest = min(lowest, place[1])
+            line = {
+                "arrowstyle": "-",
+                "color": colour,
+                "linewidth": 0.5,
+                "shrinkA": 0,
+                "shrinkB": 0,
+                "relpos": (0, 0.5),
+            }
+            axes.annotate(name, (x, y), place, va="center", fontsize=7, color=colour, arrowprops=line)
     axes.set(xscale="log", yscale="log", xlabel="FLOPs a byte", ylabel="FLOP/s", xlim=ends)
+    axes.set_ylim(lowest / 1.2)
     axes.grid(alpha=0.2)
     axes.legend(frameon=False, loc="lower right")
     axes.set_title("Roofline: one thread, float32, width 512, 4 layers", loc="left", fontsize=11)
