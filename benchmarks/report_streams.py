@@ -1,7 +1,7 @@
 """Tables of live streams: reduced weights, the store, a server over HTTP, and steps beside busy processes."""
 
 import source_tree  # noqa: F401
-from report_tables import ResultTable, Row, read_newest, table_with_source
+from report_tables import ResultTable, read_newest, table_with_source, with_aim
 
 FORMATS = {
     "bfloat16": '`weights="bfloat16"`',
@@ -106,11 +106,9 @@ PEERS = ResultTable(
         "what": "{about}",
         "ours, ms": lambda row: f"{min(row['ours_us']) / 1e3:,.1f}",
         "theirs, ms": lambda row: f"{min(row['other_us']) / 1e3:,.1f}",
-        "theirs / ours": lambda row: f"{row['ratio']:.2f} ({row['lowest']:.2f} to {row['highest']:.2f})",
-        "aim": lambda row: "-" if row["aim"] is None else _aim(row),
+        "theirs / ours": lambda row: (
+            f"{row['ratio']:.2f}" if row["aim"] is None else with_aim(row["ratio"], row["aim"])
+        ),
+        "lowest to highest": "{lowest:.2f} to {highest:.2f}",
     },
 )
-
-
-def _aim(row: Row) -> str:
-    return f"{row['aim']:g}{'' if row['ratio'] >= row['aim'] else ', missed'}"

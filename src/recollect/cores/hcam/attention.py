@@ -413,19 +413,18 @@ class LocalAttention(nn.Module):
         if window is not None and x.shape[1] == 1 and not self.tap.has_listeners:
             return self._one_step(x, window, visible, features)
         folded = self.folded(features)
+        # In parts, as their gradients come; those of one product would first have to be joined, which copies them.
+        maps = list(zip(folded.weights, folded.biases, strict=True))
 
-        def project(steps: Tensor) -> list[Tensor]:
-            # In parts, as their gradients come; those of one product would first have to be joined, which copies them.
-            parts = list(zip(folded.weights, folded.biases, strict=True))
-            products = (linear(steps, weight, bias) for weight, bias in (parts if steps is new else parts[1:]))
-            return [part.unflatten(-1, (heads, -1)).permute(2, 0, 1, 3) for part in products]  # h b s e
+        def project(steps: Tensor, maps: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
+            steps = F.layer_norm(steps, (d,))
+            return [linear(steps, *one).unflatten(-1, (heads, -1)).permute(2, 0, 1, 3) for one in maps]  # h b s e
 
-        new = F.layer_norm(x, (d,))
-        queries, keys, values = project(new)
+        queries, keys, values = project(x, maps)
         if window is None:
             keys, values = (F.pad(of, (0, 0, visible.shape[-1] - 1, 0)) for of in (keys, values))
         else:
-            old_keys, old_values = project(F.layer_norm(window, (d,)))
+            old_keys, old_values = project(window, maps[1:])
             keys, values = torch.cat((old_keys, keys), 2), torch.cat((old_values, values), 2)
         queries = queries.contiguous()
         read = sliding_attention(
