@@ -340,7 +340,9 @@ THESIS_CLAIMS = (
     _thesis("figures 5.2 to 5.20", "attention and saliency of trained Atari agents", "pictures",
             missing="needs an accelerator", reason="the [explorer](../explore.md) draws them for any run; no agent was "
             "trained on Atari for long enough", needs="the runs of tables 4.1 to 4.4"),
-    _thesis("chapter 6", "MDP playground (future work)", "-", reason="no recipe has its image worlds"),
+    _thesis("chapter 6", "MDP Playground's polygons (future work)", "-", first="adaptive-polygons-lite",
+            second="memoryless-polygons-lite", names=("adaptive", "no memory"),
+            reason="nothing must be remembered; a memory helps to tell polygons apart, by where it came from"),
     _thesis("ours", "attention with a memory follows a marked ball", "-", first="mott-track-imitated-lite",
             second="memoryless-track-imitated-lite", names=("mott", "no memory"),
             how="a world of ours; Atari at full length was not run"),

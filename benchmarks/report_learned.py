@@ -27,7 +27,15 @@ ATTENTION_NOTE = (
     "*Score*: mean over seeds. *Between*: the lowest and the highest seed; where there is one seed, a 95 % interval "
     "over episodes."
 )
-ATTENTION_WORLDS = ("catch", "catch in the dark", "catch in the dark, imitated", "track", "track, imitated", "Pong")
+ATTENTION_WORLDS = (
+    "catch",
+    "catch in the dark",
+    "catch in the dark, imitated",
+    "track",
+    "track, imitated",
+    "polygons",
+    "Pong",
+)
 PICTURE_TESTS = [f"{size}{what}" for what in ("", ", IoU of the top 20%", ", pointing") for size in ("64 px", "128 px")]
 VIDEO = ["row", "GFLOPS", "paper: GFLOPS", "paper: mAP, Charades", *(f"ours: {name}" for name in TESTS), "seeds"]
 

@@ -11,6 +11,7 @@ from recollect.recipes.recall import recall
 from recollect.recipes.temporal_latent_bottleneck import LENGTHS, ROWS, copying
 from recollect.tasks import Copying, GymnasiumConfig, ImageTask, Mixture, StreamTask, WorldConfig
 from recollect.tasks.gymnasium.mortar_mayhem import EndlessMortarMayhemConfig
+from recollect.tasks.gymnasium.polygons import PolygonsConfig
 from recollect.training import REGISTRY, DetectionConfig, SupervisedConfig, TrainerConfig
 from tiers import first
 
@@ -25,6 +26,8 @@ def is_missing(config):
     world = config.trained_on
     if isinstance(world, EndlessMortarMayhemConfig):
         return importlib.util.find_spec("memory_gym") is None
+    if isinstance(world, PolygonsConfig):
+        return importlib.util.find_spec("mdp_playground") is None
     packages = [
         p for prefix, p in prefixes.items() if isinstance(world, GymnasiumConfig) and world.id.startswith(prefix)
     ]

@@ -23,6 +23,7 @@ from recollect.files import write_atomically
 from recollect.recipes import RECIPES
 from recollect.tasks import TASKS, GymnasiumConfig, StreamTask, WorldConfig
 from recollect.tasks.gymnasium.mortar_mayhem import EndlessMortarMayhemConfig
+from recollect.tasks.gymnasium.polygons import PolygonsConfig
 from recollect.tasks.memory_requirements import EPISODES, MemoryRequirements, measure, policy_scores
 
 FILE = Path(__file__).with_name("memory_requirements.json")
@@ -86,7 +87,7 @@ def all_tasks() -> Iterator[Task]:
 
 def _demand(task: Task) -> dict[str, Any] | None:
     # Other libraries' environments have no ground truth.
-    if isinstance(task, (GymnasiumConfig, EndlessMortarMayhemConfig)):
+    if isinstance(task, (GymnasiumConfig, EndlessMortarMayhemConfig, PolygonsConfig)):
         return None
     if isinstance(task, StreamTask) and not task.spec.memory_span:  # unknown; sampling may need files
         return None

@@ -3,11 +3,11 @@
 ``paper`` has the games and steps of the thesis. Its returns are those of training, means of the last 100 episodes (in
 Breakout 500), in which a lost life ends an episode. Here ``life`` is what training plays, and ``game`` whole games.
 
-``lite`` is ours: the worlds ``catch``, in light and in the dark, and ``track``, in frames of 42 x 42, for minutes. The
-agents are the same but for norms (not in Pong): of every channel of the residual network's map over its places, of what
-the heads read, and of outputs that become queries. How they learn is not: rollouts of 31 steps, each learned from whole
-and in three passes with the clipped surrogate, Adam, pixels scaled to 0..1, values in units of the returns, a discount
-of 0.95, and bfloat16.
+``lite`` is ours: the worlds ``catch``, in light and in the dark, ``track``, and the polygons of MDP Playground that
+chapter 6 proposes, in frames of 42 x 42, for minutes. The agents are the same but for norms (not in Pong): of every
+channel of the residual network's map over its places, of what the heads read, and of outputs that become queries. How
+they learn is not: rollouts of 31 steps, each learned from whole and in three passes with the clipped surrogate, Adam,
+pixels scaled to 0..1, values in units of the returns, a discount of 0.95, and bfloat16.
 Where something must be remembered each agent has a second row, *imitated*: taught by the world's oracle for minutes,
 and in ``track`` asked where the marked ball is.
 
@@ -40,6 +40,7 @@ from recollect.recipes.base import Recipe, Run, Scale, Test, file_name, require_
 from recollect.recipes.imitation_recipe import ImitationRecipe, with_teacher
 from recollect.tasks import CatchConfig, GymnasiumConfig, TrackConfig
 from recollect.tasks.gymnasium.atari import AtariRules
+from recollect.tasks.gymnasium.polygons import PolygonsConfig
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training import EvaluationConfig, ImpalaConfig, LossConfig, OptimizerConfig, ReuseConfig, VTraceConfig
 
@@ -60,9 +61,10 @@ LITE: dict[str, WorldConfig] = {
     "catch": CatchConfig(side=42),
     "catch in the dark": CatchConfig(side=42, blackout=9),
     "track": TrackConfig(side=42),
+    "polygons": PolygonsConfig(side=42),
 }
-LITE_STEPS = {"catch": 400, "catch in the dark": 600, "track": 1000}
-"""Rollouts of 992 steps; a run ends sooner when 95 % of the balls are caught in an evaluation of 64 episodes."""
+LITE_STEPS = {"catch": 400, "catch in the dark": 600, "track": 1000, "polygons": 400}
+"""Rollouts of 992 steps; a run ends sooner at a score of 0.95, such as the share of caught balls, in 64 episodes."""
 IMITATION = {
     "catch in the dark": ImitationRecipe(
         steps=160,
@@ -310,11 +312,12 @@ STUDY = Recipe(
     title="Agents with attention",
     source="George 2021, sections 4.1 and 4.2",
     about=(
-        "Paper: Atari, returns of whole games (game) and of lives (life). Lite: our worlds in frames of 42 x 42, share "
-        "of balls that are caught, in light and after 9 dark steps, and of episodes in which the right ball is picked; "
-        "the agents of the thesis with more norms (of the residual network's map, frame by frame, of what the heads "
-        "read, and of outputs that become queries), and another way to learn (Adam, short rollouts in three passes, "
-        "scaled pixels, bfloat16), for at most 20 minutes of two cores."
+        "Paper: Atari, returns of whole games (game) and of lives (life). Lite: our worlds in frames of 42 x 42, "
+        "share of balls that are caught, in light and after 9 dark steps, of episodes in which the right ball is "
+        "picked, and of steps to the rewarded one of MDP Playground's polygons; the agents of the thesis with more "
+        "norms (of the residual network's map, frame by frame, of what the heads read, and of outputs that become "
+        "queries), and another way to learn (Adam, short rollouts in three passes, scaled pixels, bfloat16), for at "
+        "most 20 minutes of two cores."
     ),
     config=attention_agents,
     runs={"lite": lambda: list(_lite_rows()), "paper": lambda: list(_paper_rows())},
