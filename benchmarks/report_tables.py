@@ -39,7 +39,7 @@ def finished(runs: Sequence[Row]) -> list[Row]:
 
 def middle(scores: Sequence[float]) -> float:
     """The interquartile mean."""
-    return float(interquartile_mean(np.array(scores)))
+    return float(interquartile_mean(np.array(scores, dtype=float)))
 
 
 def with_aim(ratio: float, aim: float, digits: int = 2) -> str:

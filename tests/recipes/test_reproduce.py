@@ -1,11 +1,15 @@
 import json
+import math
 import shutil
 import signal
 import sys
+import threading
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from rich.console import Console
 
 from recollect.config import to_json
@@ -323,6 +327,43 @@ def test_a_mixed_row_shows_score_and_failure():
     assert "2 runs, **1 failed**, 1.0 minutes of training on GPU" in text
     changed = table(recipe(), "lite", [good | {"commit": "0123456789abcdef+changes"}])
     assert "0123456789ab+changes" in changed and "abcdef" not in changed
+
+
+def test_a_score_without_chance_is_null_in_the_file_and_a_dash_in_the_table(tmp_path, monkeypatch):
+    unknown = {"": fake(0.7) | {"paper": "-", "chance": math.nan, "oracle": math.nan}}
+    common = {"label": "gru", "row": "gru, tiny", "paper": "-", "command": "c", "commit": None, "scale": "lite",
+              "seed": 0, "hardware": {"accelerator": None, "processor": "p", "threads": 1}, "seconds": 1.0,
+              "recipe": "tiny", "steps": 4, "status": "ok", "tests": unknown}  # fmt: skip
+    monkeypatch.setattr(reproducing, "run_once", lambda *_, **__: common)
+    reproduce(replace(recipe(), runs={"lite": lambda: recipe().rows("lite")[:1]}), root=tmp_path, seeds=1)
+    text = (tmp_path / "results" / "tiny" / "gru-seed0.json").read_text()
+    assert json.loads(text)["tests"][""]["chance"] is None and "NaN" not in text
+    table = (tmp_path / "docs" / "results.md").read_text()
+    assert "| - | - | `c` |" in table and "nan" not in table
+
+
+def test_all_committed_results_are_strict_json():
+    folder = Path(__file__).parents[2] / "results"
+    wrong = []
+    for path in sorted(folder.rglob("*.json")):
+        json.loads(path.read_text(), parse_constant=lambda name, path=path: wrong.append(f"{path}: {name}"))
+    assert not wrong
+
+
+def test_tables_wait_for_those_of_another_command(tmp_path):
+    """Else the table that the other one adds between our reading and our writing would be lost."""
+    place = tmp_path / "docs" / "results.md"
+    place.parent.mkdir()
+    lock = FileLock(tmp_path / "runs" / "reproduce" / "tables.lock")
+    Path(lock.lock_file).parent.mkdir(parents=True)
+    with lock:
+        ours = threading.Thread(target=write_tables, args=(recipe(), tmp_path))
+        ours.start()
+        ours.join(0.5)
+        assert ours.is_alive() and not place.exists()
+        place.write_text("# Results\n\nof another recipe\n")
+    ours.join(600)
+    assert "of another recipe" in place.read_text()
 
 
 def test_rows_that_a_recipe_has_no_more_stand_last_in_order():

@@ -5,7 +5,6 @@ task is left out.
 """
 
 import json
-import math
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -14,7 +13,7 @@ from typing import Any
 
 from recollect.agents.model_sources import RESULTS, SHIPPED
 from recollect.config import to_json
-from recollect.files import read_json, write_atomically
+from recollect.files import read_json, without_nan, write_atomically
 from recollect.recipes.base import Run
 from recollect.recipes.reproduce import has_result, run_folder
 from recollect.recipes.shipped_models import MODELS
@@ -54,7 +53,7 @@ def _why_not(result: Mapping[str, Any]) -> str | None:
     if result["status"] != "ok":
         return f"left out: {result['error']}"
     for name, test in result["tests"].items():
-        if not math.isnan(test["chance"]) and test["low"] <= test["chance"]:
+        if test["chance"] is not None and test["low"] <= test["chance"]:
             return f"left out: {name or 'its task'} has {test['score']:.3f}, which is not above chance"
     return None
 
@@ -76,7 +75,7 @@ def _pack(run: Run, result: Mapping[str, Any], root: Path, folder: Path) -> int:
     shown = {key: value for key, value in result.items() if key not in HIDDEN}
     task = getattr(config.trained_on, "title", config.model_spec.task)  # a world has a title
     results = {**shown, **command, "task": task, "tests": tests}
-    write_atomically(folder / RESULTS, json.dumps(results, indent=1) + "\n")
+    write_atomically(folder / RESULTS, json.dumps(without_nan(results), indent=1) + "\n")
     write_picture(model, config, folder)
     return (folder / "weights.safetensors").stat().st_size
 

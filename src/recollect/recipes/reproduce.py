@@ -16,7 +16,6 @@ Source: Agarwal et al., Deep RL at the edge of the statistical precipice (2021),
 
 import hashlib
 import json
-import math
 import re
 import shutil
 import traceback
@@ -30,6 +29,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from filelock import FileLock
 from rich.console import Console
 
 from recollect.agents.sequence_classifier import SequenceClassifier
@@ -37,7 +37,7 @@ from recollect.agents.sequence_model import SequenceModel
 from recollect.agents.sit import SiT
 from recollect.config import from_json, to_json
 from recollect.evaluation.confidence_interval import interquartile_mean, seeds_interval
-from recollect.files import read_json, replace_between, require_json_type, write_atomically
+from recollect.files import read_json, replace_between, require_json_type, without_nan, write_atomically
 from recollect.recipes.base import Recipe, Run, Test
 from recollect.recipes.learner_frames import frames_table
 from recollect.recipes.memory_requirements import policies_of, requirements_of
@@ -123,7 +123,7 @@ def reproduce(  # noqa: PLR0913  (each one is an option of the command)
                 _say(console, f"{run.row}, seed {seed}: left out: {error}")
                 continue
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, json.dumps(result, indent=1) + "\n")
+            write_atomically(path, json.dumps(without_nan(result), indent=1) + "\n")
             _say(console, f"{run.row}, seed {seed}: {_summary(result)}")
     return write_tables(recipe, base)
 
@@ -285,13 +285,14 @@ def write_tables(recipe: Recipe, root: str | PathLike[str] = ".") -> Path:
         make = table if recipe.pages is None else partial(_paged, root=base)
         made[name] = make(recipe, scale, mine) if mine else None
     made["recollect:learner-frames"] = frames_table(_experiments(base))
-    path = base / "docs" / "results.md"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Read as late as possible: another recipe's command may have written its tables in the meantime.
-    text = path.read_text() if path.is_file() else "# Results\n"
-    for name, content in made.items():
-        text = _without(text, name) if content is None else replace_between(text, name, content)
-    write_atomically(path, text)
+    path, lock = base / "docs" / "results.md", base / "runs" / "reproduce" / "tables.lock"
+    for written in (path, lock):
+        written.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(lock):  # another recipe's command may write its tables now
+        text = path.read_text() if path.is_file() else "# Results\n"
+        for name, content in made.items():
+            text = _without(text, name) if content is None else replace_between(text, name, content)
+        write_atomically(path, text)
     return path
 
 
@@ -435,7 +436,7 @@ def _row(first: Mapping[str, Any], name: str, good: Sequence[Mapping[str, Any]],
     score = f"{interquartile_mean(np.array([test['score'] for test in tests])):.3f}{_samples(good)}"
     aids = ", ".join(_training_aids(first))
     title = markdown_cell(first["row"] + (f" ({aids})" if aids else "") + (f", {name}" if name else ""))
-    chance = "-" if math.isnan(tests[0]["chance"]) else f"{tests[0]['chance']:.3f}"
+    chance = "-" if tests[0]["chance"] is None else f"{tests[0]['chance']:.3f}"
     numbers = [score, str(len(good)), f"{low:.3f} to {high:.3f}", chance, asked]
     return [title, tests[0]["paper"], *numbers, f"`{first['command']}`"]
 
