@@ -133,6 +133,21 @@ def test_a_closed_gate_of_rg_lru_writes_in_a_call_what_it_writes_in_a_stream():
     assert all(gradient.isfinite().all() for gradient in gradients)
 
 
+@pytest.mark.parametrize("key", KEYS)
+def test_a_memory_so_large_that_products_overflow_ends_at_a_reset(key):
+    """It is finite, so the contract does not replace it; the layers above get infinities from it."""
+    torch.manual_seed(0)
+    core = CORES[key](dim=8, num_layers=3).build(8)
+    for parameter in core.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    x, first = torch.randn(2, 70, 8), torch.zeros(2, 70, dtype=torch.bool)
+    first[:, 40] = True
+    fresh = core.initial_state(2)
+    want, last = core(x, fresh, first)
+    got, after = core(x, map_state(lambda leaf: torch.full_like(leaf, 1e38), fresh), first)
+    torch.testing.assert_close([got[:, 40:], *leaves(after)], [want[:, 40:], *leaves(last)], rtol=1e-4, atol=1e-4)
+
+
 def _drawn_gates(steps=70):
     torch.manual_seed(0)
     f, i, m = (torch.rand(3, *shape, 2, dtype=torch.float64) for shape in ([steps], [steps], []))

@@ -48,6 +48,20 @@ def test_a_broken_memory_ends_at_a_reset(name, broken):
 
 
 @pytest.mark.parametrize("name", SCANS)
+@pytest.mark.parametrize("broken", [torch.nan, torch.inf])
+def test_broken_inputs_end_at_a_reset(name, broken):
+    scan, make = SCANS[name]
+    *given, memory, first = make()
+    want, last = scan(*given, memory, first)
+    for place in range(len(given)):
+        dirty = [tensor.clone() for tensor in given]
+        dirty[place][0, RESET - 1] = broken if place < 3 else -broken
+        got, after = scan(*dirty, memory, first)
+        for one, other in ((got[:, RESET:], want[:, RESET:]), (after, last)):
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", SCANS)
 def test_no_gradient_passes_a_reset(name):
     scan, make = SCANS[name]
     *given, memory, first = make()

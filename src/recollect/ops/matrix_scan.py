@@ -14,14 +14,16 @@ the delta rule every w depends on those before it: a unit triangular system, mas
 enters linearly, so the loop over chunks is one product each. Sums of log decays are in float64: their differences,
 which are what decays steps, then keep the precision of float32 after strong decays.
 
-Inputs must be finite, as those of cores are; the memory need not be where an episode begins.
+Nothing passes a reset: masked pairs are products with 0, so where outputs after a reset are not finite, the loop over
+steps takes their place. On an accelerator, whose numbers are not read, inputs must be finite, as those of cores are;
+the memory need not be where an episode begins.
 
 Sources: Yang et al. (2024), Gated Delta Networks, section 3.3 and appendix A; Dao and Gu (2024), Transformers are SSMs,
 section 6. The masks are ours.
 """
 
+import math
 from collections.abc import Callable
-from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -59,8 +61,16 @@ def linear_attention(
     Returns:
         Outputs ``[b, t, h, v]`` and the new memory, in the dtype of the memory.
     """
+    given = queries, keys, values, log_decay, memory, first
     if is_traced() or values.shape[1] == 1:
-        return plain_linear_attention(queries, keys, values, log_decay, memory, first)
+        return plain_linear_attention(*given)
+    outputs, last = _chunked_linear_attention(*given)
+    return plain_linear_attention(*given) if is_broken_after_reset(outputs, first) else (outputs, last)
+
+
+def _chunked_linear_attention(
+    queries: Tensor, keys: Tensor, values: Tensor, log_decay: Tensor, memory: Tensor, first: Tensor
+) -> tuple[Tensor, Tensor]:
     with torch.autocast(values.device.type, enabled=False):
         wide = torch.promote_types(memory.dtype, torch.float32)
         steps, groups = keys.shape[1:3]
@@ -107,8 +117,23 @@ def delta_rule(
     Returns:
         Outputs ``[b, t, h, v]`` and the new memory, in the dtype of the memory.
     """
+    given = queries, keys, values, reads, log_decay, memory, first, write
     if is_traced() or values.shape[1] == 1:
-        return plain_delta_rule(queries, keys, values, reads, log_decay, memory, first, write)
+        return plain_delta_rule(*given)
+    outputs, last = _chunked_delta_rule(*given)
+    return plain_delta_rule(*given) if is_broken_after_reset(outputs, first) else (outputs, last)
+
+
+def _chunked_delta_rule(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    reads: Tensor,
+    log_decay: Tensor,
+    memory: Tensor,
+    first: Tensor,
+    write: Write | None,
+) -> tuple[Tensor, Tensor]:
     with torch.autocast(values.device.type, enabled=False):
         wide = torch.promote_types(memory.dtype, torch.float32)
         steps, rows = values.shape[1], log_decay.ndim == 4
@@ -133,6 +158,16 @@ def delta_rule(
         read = (q_start + shown @ of_memory) @ before
         outputs = (outputs + torch.where(start[..., None], read, 0.0)).flatten(2, 3)
         return outputs[:, :, :steps].transpose(1, 2).to(memory.dtype), last.to(memory.dtype)
+
+
+def is_broken_after_reset(outputs: Tensor, first: Tensor) -> bool:
+    """Return whether outputs ``[b, t, ...]`` are not finite at a step after a reset; on a CPU, elsewhere False.
+
+    A mask is a product with 0, which is NaN for what is not finite; a loop over the steps selects instead.
+    """
+    if first.device.type != "cpu" or not first.any() or math.isfinite(outputs.detach().sum().item()):
+        return False
+    return not outputs[first.long().cumsum(1) > 0].isfinite().all()
 
 
 def plain_linear_attention(
@@ -221,8 +256,8 @@ class _Chunks:
         self.size = -(-steps // self.chunks)  # equal parts, so that few steps are added
         self.lack = self.chunks * self.size - steps
         first = F.pad(first, (0, self.lack)).unflatten(1, (self.chunks, self.size))
-        self.first = first  # b n c
-        self.episode = first.long().cumsum(2)  # counted from the start of the chunk
+        self.episode = first.long().cumsum(2)  # b n c, counted from the start of the chunk
+        self.same = (self.episode[..., :, None] == self.episode[..., None, :]).tril()  # b n c c: of an earlier step
 
     def split(self, tensor: Tensor) -> Tensor:
         """Cut steps into n chunks of c: ``[b, t, h, ...] -> [b, h, n, c, ...]``, contiguous."""
@@ -240,16 +275,9 @@ class _Chunks:
         They begin at the start of the chunk or of the step's episode, so that no gradient passes a reset: terms that
         cancel would leave a rest.
         """
-        log_decay = self.split(log_decay.double())
-        starts = [place for place, some in enumerate(self.first.flatten(0, 1).any(0).tolist()) if some or not place]
-        sums: list[Tensor] = []
-        for start, end in pairwise((*starts, self.size)):
-            part = log_decay[:, :, :, start:end].cumsum(3)
-            if sums:
-                begins = self.first[:, None, :, start].reshape(len(part), 1, -1, *[1] * (part.ndim - 3))
-                part = part + torch.where(begins, 0.0, sums[-1][:, :, :, -1:])
-            sums.append(part)
-        return torch.cat(sums, 3)
+        padded = F.pad(log_decay.double(), (0, 0) * (log_decay.ndim - 2) + (0, self.lack))
+        parts = padded.unflatten(1, (self.chunks, self.size))  # b n c h ...
+        return (self.same.double() @ parts.flatten(3)).unflatten(3, parts.shape[3:]).movedim(3, 1).contiguous()
 
     def masks(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return where an earlier step counts.
@@ -258,9 +286,8 @@ class _Chunks:
         in the memory after the chunk; and for the memory before the chunk in the memory after it ``[b, n]``.
         """
         episode = self.episode
-        same = (episode[..., :, None] == episode[..., None, :]).tril()
         last = episode[..., -1:]
-        return same, episode == 0, episode == last, last[..., 0] == 0
+        return self.same, episode == 0, episode == last, last[..., 0] == 0
 
 
 class _Weights(NamedTuple):

@@ -42,7 +42,7 @@ from recollect.cores.linear.stack import (
 from recollect.cores.linear.step import normed, product, widened
 from recollect.ops.diagonal_scan import gradient_scan
 from recollect.ops.linear import Linear
-from recollect.ops.matrix_scan import linear_attention
+from recollect.ops.matrix_scan import is_broken_after_reset, linear_attention
 from recollect.ops.torch_internals import is_traced
 
 
@@ -164,13 +164,15 @@ def stabilizers(f: Tensor, i: Tensor, m: Tensor, first: Tensor, cap: float) -> T
     Returns:
         ``[b, t, h]``.
     """
-    if is_traced() or f.shape[1] == 1:
-        peaks = []
-        for fs, its, begins in zip(f.unbind(1), i.unbind(1), first.unbind(1), strict=True):
-            m = torch.maximum(fs + torch.where(begins[:, None], 0.0, m), its)
-            peaks.append(m)
-        return torch.stack(peaks, 1)
-    return _Stabilizers.apply(f, i, m, first, cap)
+    if not is_traced() and f.shape[1] > 1:
+        peak = _Stabilizers.apply(f, i, m, first, cap)
+        if not is_broken_after_reset(peak, first):
+            return peak
+    peaks = []
+    for fs, its, begins in zip(f.unbind(1), i.unbind(1), first.unbind(1), strict=True):
+        m = torch.maximum(fs + torch.where(begins[:, None], 0.0, m), its)
+        peaks.append(m)
+    return torch.stack(peaks, 1)
 
 
 class _Stabilizers(torch.autograd.Function):

@@ -72,8 +72,8 @@ def _(layer: RGLRULayer, x: Tensor, memory: Leaves, shared: dict[str, Tensor]) -
     )]  # fmt: skip
     r = sigmoid(torch.cat([block.chunk(2)[0] for block in blocks]))
     i = sigmoid(torch.cat([block.chunk(2)[1] for block in blocks]))
-    a = torch.exp(-8 * r * F.softplus(layer.decay))
-    h = a * h + torch.sqrt(1 - a * a) * (i * u)
+    log_a = -8 * r * F.softplus(layer.decay)
+    h = torch.exp(log_a) * h + torch.sqrt(-torch.expm1(2 * log_a)) * (i * u)  # 1 - a * a rounds to 0 where a is near 1
     g = F.gelu(gate, approximate="tanh")
     return refined(layer.refine, x + layer.out.weight @ (g * h) + layer.out.bias), [h, window]
 

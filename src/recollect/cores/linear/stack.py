@@ -17,9 +17,10 @@ from torch import Tensor, nn
 
 from recollect.cores.contract import MemoryCore, StateT, companion
 from recollect.cores.linear.config import LinearConfig
-from recollect.cores.linear.step import Map, convolution, normed, product
-from recollect.layers.feedforward import FeedForward, input_projection, linear_flops
+from recollect.cores.linear.step import Map, convolution, least_length, normed, product, unit_length, widened
+from recollect.layers.feedforward import FeedForward, StreamFeedForward, input_projection, linear_flops
 from recollect.ops.linear import Linear
+from recollect.ops.packed_linear import working_dtype
 from recollect.ops.torch_internals import is_traced
 
 Memory = tuple[Tensor, ...]
@@ -171,16 +172,11 @@ class Refine(nn.Module):
 
 def _plain_step(norm: nn.RMSNorm, feed_forward: FeedForward, rows: int) -> Map:
     """Return ``x + feed-forward(norm(x))`` for one step of a feed-forward with the GELU."""
-    first, second, scale = feed_forward.expand, feed_forward.contract, 2**-0.5
-    # gelu(a) = s (z + z erf(z)) with z = s a and s = 1 / sqrt(2): the erf alone takes a third of F.gelu's time.
-    expand = normed(norm, scale * first.weight, scale * first.bias, rows)
-    contract = product(scale * second.weight, second.bias, rows)
-
-    def refine(x: Tensor) -> Tensor:
-        z = expand(x)
-        return contract(torch.addcmul(z, z, torch.erf(z))).add_(x)
-
-    return refine
+    width = norm.weight.numel()
+    least = least_length(norm.eps or 0.0, width, norm.weight)
+    dtype, scale = working_dtype(feed_forward.expand.weight), widened(norm.weight) * width**0.5
+    run = StreamFeedForward(feed_forward, rows=rows, dtype=dtype, scale=scale)
+    return lambda x: run(unit_length(x, least)).to(x.dtype).add_(x)
 
 
 class ShortConvolution(nn.Module):
