@@ -5,6 +5,7 @@ from functools import cache, partial
 import source_tree  # noqa: F401
 from recollect.recipes.attention_agents import ATTENTION_AGENTS
 from recollect.recipes.result_tables import markdown_table
+from recollect.runs.provenance import short_commit
 from report_tables import MEASURED, RESULTS, Row, read
 
 AGENTS = {
@@ -160,7 +161,7 @@ def _verdict(data: Row) -> str:
 
 
 def _machine(data: Row) -> str:
-    hardware, commit = data["hardware"], data["commit"][:12]
+    hardware, commit = data["hardware"], short_commit(data["commit"])
     where = f"{hardware['processor']}, {hardware['threads']} thread, torch {data['versions']['torch']}, commit {commit}"
     return f"{where}, {data['time'][:10]}"
 

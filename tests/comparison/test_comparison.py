@@ -147,6 +147,13 @@ def test_a_trained_run_is_read(tmp_path):
     assert "torch" in run.where
 
 
+def test_a_run_of_a_changed_source_tree_says_so(tmp_path):
+    path = make_run(tmp_path, "gru", 0, [0.5])
+    entry = {"hardware": {"accelerator": "GPU"}, "versions": {"torch": "2"}, "commit": f"{'0123456789' * 4}+changes"}
+    (path / "environment.json").write_text(json.dumps([entry]))
+    assert read_run(path).where == "GPU; torch 2; commit 012345678901+changes"
+
+
 def test_chance_and_oracle_of_worlds_are_known(tmp_path):
     path = make_run(tmp_path, "gru", 0, [0.5])
     config = json.loads((path / "config.json").read_text())

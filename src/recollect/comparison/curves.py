@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from recollect.config import config_class, from_json, upgrade_json
+from recollect.runs.provenance import short_commit
 from recollect.runs.run_directory import RunRecord
 from recollect.training import REGISTRY, TrainerConfig
 from recollect.training.training_aids import teacher_description, training_aids
@@ -249,6 +250,6 @@ def _where(path: Path) -> str:
         newest = json.loads(path.read_text())[-1]
         hardware = newest["hardware"]
         machine = hardware["accelerator"] or f"{hardware['processor']}, {hardware['threads']} threads"
-        return f"{machine}; torch {newest['versions']['torch']}; commit {str(newest['commit'])[:12]}"
+        return f"{machine}; torch {newest['versions']['torch']}; commit {short_commit(newest['commit'])}"
     except (OSError, ValueError, LookupError, TypeError):
         return "unknown machine"

@@ -16,7 +16,6 @@ Source: Agarwal et al., Deep RL at the edge of the statistical precipice (2021),
 
 import hashlib
 import json
-import re
 import shutil
 import traceback
 from collections.abc import Mapping, Sequence
@@ -44,7 +43,7 @@ from recollect.recipes.memory_requirements import policies_of, requirements_of
 from recollect.recipes.result_tables import markdown_cell, markdown_table
 from recollect.runs.errors import RunError
 from recollect.runs.folder_lock import InUseError
-from recollect.runs.provenance import environment
+from recollect.runs.provenance import environment, short_commit
 from recollect.runs.random_states import seed_everything
 from recollect.runs.run_directory import RunRecord
 from recollect.state import nbytes
@@ -449,7 +448,7 @@ def _training_aids(result: Mapping[str, Any]) -> list[str]:
 
 def _caption(results: Sequence[Mapping[str, Any]]) -> list[str]:
     hardware = sorted({_machine(result["hardware"]) for result in results})
-    commits = sorted({re.sub(r"^(\w{12})\w+", r"\1", str(result["commit"])) for result in results})  # keeps "+changes"
+    commits = sorted({short_commit(result["commit"]) for result in results})
     seconds = sum(result.get("seconds", 0.0) for result in results)
     number = sum(result["status"] != "ok" for result in results)
     runs = f"{len(results)} runs" + (f", **{number} failed**" if number else "")

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -54,6 +55,11 @@ def commit(digits: int = 40) -> str | None:
     if not _git(here.parent, "ls-files", here.name):
         return None
     return _git(here.parent, "describe", "--always", f"--abbrev={digits}", "--dirty=+changes", "--exclude=*")
+
+
+def short_commit(commit: str | None) -> str:
+    """Return the first 12 digits of what :func:`commit` returned, with its ``+changes``."""
+    return re.sub(r"^(\w{12})\w+", r"\1", str(commit))
 
 
 def _git(folder: Path, *command: str) -> str | None:
