@@ -8,6 +8,7 @@ from scipy import stats
 from recollect.comparison.suite import Suite, scale_score
 from recollect.comparison.table_pictures import (
     COLOURS,
+    INK,
     ORANGE,
     Bar,
     Cell,
@@ -16,6 +17,7 @@ from recollect.comparison.table_pictures import (
     colour,
     heat_map_svg,
     level_curves_svg,
+    needs_white_text,
     profile_svg,
 )
 
@@ -118,6 +120,25 @@ def test_level_curves_shade_the_levels_beyond_training():
         assert (
             level_curves_svg([Panel(**panel, **interval, trained=2)] * number).count("matplotlib.axis_") == 2 * number
         )
+
+
+def test_text_can_be_read_on_every_colour_of_a_heat_map():
+    def luminance(rgb):
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in rgb]
+        return float(np.dot(linear, [0.2126, 0.7152, 0.0722]))
+
+    ink = luminance([int(INK[place : place + 2], 16) / 255 for place in (1, 3, 5)])
+    for value in np.linspace(0, 1, 51):
+        cell = luminance(colour(value))
+        contrast = 1.05 / (cell + 0.05) if needs_white_text(colour(value)) else (cell + 0.05) / (ink + 0.05)
+        assert contrast > 4, value
+
+
+def test_the_worst_of_many_methods_share_an_entry_of_the_legend():
+    curves = {f"method {place}": np.array([1.0, 1 - place / 20]) for place in range(len(COLOURS) + 3)}
+    found = texts(profile_svg("Share", np.array([0.0, 1.0]), curves))
+    assert f"method {len(COLOURS) - 1}" in found and "3 others" in found
+    assert f"method {len(COLOURS)}" not in found
 
 
 def test_a_profile_names_every_method_the_highest_first():

@@ -13,13 +13,12 @@ PALE, DEEP = (243 / 255, 246 / 255, 250 / 255), (8 / 255, 81 / 255, 156 / 255)
 """Colours of 0 and 1."""
 INK, SOFT, ORANGE = "#1b1f24", "#5b6470", "#b8460a"
 COLOURS = ("#0b6bcb", "#d1540a", "#0f8a5f", "#a43aa0", "#b58900", "#c2255c", "#3c3f9e")
-"""Colours of the best methods of a profile; the others are grey and dashed."""
+"""Colours of the best methods of a profile; the others are grey and dashed, and share an entry of the legend."""
+GREY, DASHED = "#9aa3ad", (0, (5, 3))
 WIDE_PAGE = ("---", "hide: [toc]", "---", "")
 """First lines of a Markdown page that leaves its pictures more room."""
 MANY = 16
 """Number of columns from which cells are narrow."""
-LIGHT_TEXT = 0.55
-"""Value from which the text of a cell is white."""
 
 
 class Cell(NamedTuple):
@@ -97,6 +96,17 @@ def colour(value: float) -> tuple[float, float, float]:
     return red, green, blue
 
 
+def needs_white_text(background: Sequence[float]) -> bool:
+    """Tell whether white text has more contrast (WCAG 2.1) on an RGB colour of numbers from 0 to 1 than ``INK``."""
+    ink = [int(INK[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    return 1.05 / (_luminance(background) + 0.05) > (_luminance(background) + 0.05) / (_luminance(ink) + 0.05)
+
+
+def _luminance(rgb: Sequence[float]) -> float:
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in rgb]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
 def heat_map_svg(shown: HeatMap) -> str:
     """Return a heat map as SVG."""
     width, tail = (0.62 if len(shown.columns) < MANY else 0.42), (2.4 if shown.bars else 0.5)
@@ -127,9 +137,9 @@ def heat_map_svg(shown: HeatMap) -> str:
     for place, (name, number) in enumerate(shown.groups):
         axes.text(start + 0.05, -(top - 0.65) * inch_y, name, fontweight="bold")
         if place:
-            axes.plot(
-                [start, start], [-(top - 0.75) * inch_y, len(shown.rows)], color="#9aa3ad", linewidth=1, clip_on=False
-            )
+            # Beside the heading and along the cells; between them it would cross the names of columns.
+            for ends in ((-(top - 0.5) * inch_y, -(top - 0.75) * inch_y), (0, len(shown.rows))):
+                axes.plot([start, start], ends, color=GREY, linewidth=1, clip_on=False)
         start += number
     foot = len(shown.rows) + 0.5
     axes.text(-0.15, foot, shown.foot, color=SOFT, fontsize=8.5, ha="right", va="center")
@@ -159,8 +169,12 @@ def profile_svg(title: str, thresholds: np.ndarray, curves: Mapping[str, np.ndar
     """
     figure, axes = _figure(9.6, 5.2, (0.8, 0.75, 6.0, 3.9))
     for place, name in enumerate(sorted(curves, key=lambda name: -float(curves[name].mean()))):
-        look = {"color": COLOURS[place]} if place < len(COLOURS) else {"color": "#9aa3ad", "linestyle": (0, (5, 3))}
-        axes.plot(100 * thresholds, 100 * curves[name], linewidth=2, label=name, **look)
+        look = (
+            {"color": COLOURS[place], "label": name} if place < len(COLOURS) else {"color": GREY, "linestyle": DASHED}
+        )
+        if place == len(COLOURS):
+            look["label"] = f"{len(curves) - place} others"
+        axes.plot(100 * thresholds, 100 * curves[name], linewidth=2, **look)
     axes.set(xlim=(0, 100), ylim=(0, 102), xlabel="... per cent of the way from chance to the oracle")
     axes.set_ylabel("runs, %")
     axes.set_title(title, loc="left", fontweight="bold")
@@ -202,7 +216,7 @@ def _draw_cell(axes: Any, column: int, row: int, cell: Cell) -> None:
         axes.add_patch(
             patches.Rectangle((column + 0.05, row + 0.08), 0.9, 0.84, fill=False, edgecolor=COLOURS[1], linewidth=2)
         )
-    light = cell.value is not None and cell.value > LIGHT_TEXT
+    light = cell.value is not None and needs_white_text(colour(cell.value))
     shade = "white" if light else SOFT if cell.value is None else INK
     size, weight = (8.5 if cell.value is None else 10), ("bold" if cell.bold else "normal")
     axes.text(

@@ -108,7 +108,9 @@ def _rows() -> list[Run]:
 
 
 _ABOUT = (
-    f"Key-value recall with {VALUES} values to a key. One model per core and seed is trained for {STEPS} steps of 32 "
+    "How many items does each core remember, for how long, past how many distractors and overwrites, and at what "
+    f"cost? The task is key-value recall with {VALUES} values to a key. One model per core and seed is trained for "
+    f"{STEPS} steps of 32 "
     "rows on a mixture of levels, and then asked at every level of four measures, far beyond those of training. "
     f"*Items*: pairs shown before {QUESTIONS} questions. *Delay*: blank steps between one pair and the questions. "
     "*Distractors*: share of 16 blank steps that show a pair which is not to be remembered, beside one that is. "

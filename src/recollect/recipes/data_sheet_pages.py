@@ -145,7 +145,7 @@ class Sheets:
             beyond,
             "-" if distractors is None else f"{100 * distractors:g} %",
             _level(overwrites, self.measures[3]),
-            f"{sheet.step_microseconds:.0f}",
+            f"{sheet.step_microseconds:,.0f}".replace(",", " "),
             f"{sheet.state_bytes:,}".replace(",", " "),
             f"{sheet.parameters:,}".replace(",", " "),
             f"{sheet.seeds}",

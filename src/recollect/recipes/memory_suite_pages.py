@@ -171,17 +171,17 @@ class Cells:
         return f"failed: {failed[0]}" if failed else "not run yet"
 
     def _fewer(self) -> list[list[str]]:
-        """Return rows of a table: scores with fewer seeds than others have, or with seeds that failed."""
+        """Return rows of a table: tasks, core and seeds of cells with fewer seeds than others, or with failed seeds."""
         found = [(row, column, self.good(row, column)) for row in self.shown for column in self.columns]
         most = max((len(good) for _, _, good in found), default=0)
-        rows = []
+        tasks: dict[tuple[str, ...], list[str]] = {}
         for row, column, good in found:
             failed = [one for one in self.runs.get(row.labels[column.key], []) if one["status"] != "ok"]
             if good and (failed or len(good) < most):
                 reasons = "; ".join(f"seed {one['seed']} failed: {one['error']}" for one in failed)
                 cells = [_shown(row.name), f"{len(good)} of {most}", reasons or "not run yet"]
-                rows.append([_task(column), *map(markdown_cell, cells)])
-        return rows
+                tasks.setdefault(tuple(map(markdown_cell, cells)), []).append(_task(column))
+        return [["; ".join(names), *cells] for cells, names in tasks.items()]
 
     def _brief(self, row: Line, column: Heading) -> str:
         """Return the text of an empty cell: ``failed``, or a dash for a cell that was not run."""
@@ -214,9 +214,9 @@ class Cells:
             bars=bars,
             bar=f"IQM over {self.over}",
             caption=[
-                "0 is chance, 100 the oracle: interquartile mean over seeds. Bold: the best of its column, and what "
-                "reaches its worst seed.",
-                f"{done} runs, at least {few} to a cell that has any. A dash: not run yet. What failed stands below.",
+                "0 is chance, 100 the oracle: interquartile mean over seeds. Bold: the best of its column, and those "
+                "with a seed that reaches its worst seed.",
+                f"{done} runs, at least {few} in a cell that has any. A dash: not run yet. Failures: listed below.",
                 "Framed: the lag is longer than what the core's windows show. Lag: from what must be kept to its use, "
                 "by the oracle's play (with <: at most).",
             ],
@@ -414,8 +414,8 @@ class Cells:
         reasons = ["## Empty cells", "", markdown_table(heads, empty, "lll"), ""] if empty else []
         fewer = self._fewer()
         if fewer:
-            cells = markdown_table(["task", "core", "seeds", "others"], fewer, "llrl")
-            weight = "In a number over several tasks each counts by its seeds, so these count for less there."
+            cells = markdown_table(["tasks", "core", "seeds", "missing seeds"], fewer, "llrl")
+            weight = "Means over several tasks weight every task by its seeds, so these count for less."
             reasons += ["## Cells with fewer seeds", "", weight, "", cells, ""]
         waiting = [markdown_cell(_shown(row.name)) for row in self.rows if row not in self.shown]
         reasons += [f"Rows of which nothing is run yet: {', '.join(waiting)}.", ""] if waiting else []
@@ -423,6 +423,9 @@ class Cells:
             [
                 *WIDE_PAGE,
                 "# When does which memory pay, and how much?",
+                "",
+                "Which cores learn which tasks of memory, at equal size and training time? A number is how far a core "
+                "gets from chance (0) to the oracle, the best possible policy (100).",
                 "",
                 "![How far every core gets in every task, from chance to the oracle](assets/memory-suite.svg)",
                 "",
@@ -448,7 +451,7 @@ class Cells:
                 "## Scores",
                 "",
                 "In the units of each task, with 95 % intervals over seeds and evaluated rows. Bold: the best of its "
-                f"column, and what reaches its worst seed.{self._statistics()}",
+                f"column, and those with a seed that reaches its worst seed.{self._statistics()}",
                 "",
                 table,
                 "",
