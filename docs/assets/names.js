@@ -4,7 +4,7 @@ function nameParts() {
     const name = `Buttons of code block ${place + 1}`
     if (bar.getAttribute("aria-label") !== name) bar.setAttribute("aria-label", name)
   })
-  for (const part of document.querySelectorAll(".md-typeset__scrollwrap:not([tabindex]), pre > code:not([tabindex])")) part.tabIndex = 0
+  for (const part of document.querySelectorAll(".md-typeset__scrollwrap:not([tabindex]), pre > code:not([tabindex]), p:has(> img:only-child):not([tabindex])")) part.tabIndex = 0
 }
 new MutationObserver(nameParts).observe(document.documentElement, { childList: true, subtree: true })
 nameParts()
