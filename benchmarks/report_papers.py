@@ -68,8 +68,8 @@ def verdict_counts() -> str:
     """Return a sentence with the number of claims by verdict."""
     kinds = Counter(compare(claim).verdict.partition(" (")[0] for claim in CLAIMS)
     order = ("holds", "opposite", "not shown", *NO_RESULT)
-    counts = ", ".join(f"{kinds[kind]} {kind}" for kind in order if kinds[kind])
-    return f"Of all {len(CLAIMS)} claims: {counts}."
+    counts = ", ".join(f"{kind} {kinds[kind]}" for kind in order if kinds[kind])
+    return f"All {len(CLAIMS)} claims: {counts}."
 
 
 def state(paper: str) -> str:

@@ -41,8 +41,8 @@ COSTS = {  # George 2021, table 4.5, means over four games: hours of training, m
     "timesformer-joint": (27.70, 52.0),
 }
 COST_HEADING = [
-    *("agent, frame", "training steps/s", "time / adaptive", "thesis"),
-    *("acting ms, one row", "/ adaptive", "thesis", "32 rows"),
+    *("agent, frame", "training steps/s", "time / adaptive", "thesis: time / adaptive"),
+    *("acting ms, one row", "acting / adaptive", "thesis: acting / adaptive", "acting ms, 32 rows"),
     *("parameters", "state bytes", "live bytes", "MiB to train", "MFLOPs acted", "MFLOPs trained"),
 ]
 CHUNKS = ["encoder", "training ms", "inference ms", "of peak", "training MB", "inference MB"]
@@ -291,7 +291,7 @@ def size_table() -> str:
         name = f"`{size.agent}`, {size.game}" + (f", {size.changed}" if size.changed else "")
         rows.append((name, f"{size.published:,}", f"{ours:,}", f"{size.unused:,}"))
         assert ours + size.unused == size.published
-    return markdown_table(["agent, game", "thesis", "here", "in the thesis, and read by nothing"], rows)
+    return markdown_table(["agent, game", "thesis", "here", "only in the thesis, unused"], rows)
 
 
 def chunk_tables(folder: Path = MEASURED) -> list[tuple[list[tuple[str, ...]], Row, str]]:
@@ -365,13 +365,18 @@ def certificate_table() -> str:
         marks = {name: words.get(line["status"], line["status"]) for name, line in lines.items()}
         steps = lines["state-bytes"]["numbers"].get("steps") if "state-bytes" in lines else None
         rows.append((f"`{one['core']}`", *(marks.get(name, "-") for name in names), f"{steps:,}" if steps else "-"))
-        made.setdefault(measured_where(one["environment"]), []).append(f"`{one['core']}`")
+        # Cards that were made alike, one core at a time, share a line.
+        where = measured_where(one["environment"]).replace(f" --cores {one['core']}`", " --cores CORE`")
+        made.setdefault(where, []).append(one["core"])
     missing = [f"`{core}`" for core in CORES if core not in {one["core"] for one in cards}]
     about = "The long run is that of `state-bytes`."
     about += f" Not in these runs: {', '.join(missing)}; the tests certify it like the others." if missing else ""
     if any(one["environment"]["command"] == "certificate.py 60" for one in cards):
         about += " What was `certificate.py 60` then is `python benchmarks/certificate.py --seconds 60` now."
-    notes = "\n".join(f"* {', '.join(cores)}: {where}" for where, cores in made.items())
+    notes = "\n".join(
+        f"* {', '.join(f'`{core}`' for core in cores)}: {where if cores[1:] else where.replace('CORE', cores[0])}"
+        for where, cores in made.items()
+    )
     heads = ["core", *(f"`{name}`" for name in names), "long run, steps"]
     return f"{markdown_table(heads, rows)}\n\n{about} Measured:\n\n{notes}"
 

@@ -25,7 +25,7 @@ def precision_table() -> str:
                 name,
                 f"{100 * agreed[key]['agreement']:.3f} %",
                 f"{agreed[key]['first_drift']:.4f}, {agreed[key]['last_drift']:.4f}",
-                *(f"{speed[key, n]['step_us'] / 1e3:.2f} ms, {speed[key, n]['ratio']:.2f} x" for n in batches),
+                *(f"{speed[key, n]['step_us'] / 1e3:.2f} ms, {speed[key, n]['ratio']:.2f}x" for n in batches),
             ]
             for key, name in FORMATS.items()
         ),
@@ -52,7 +52,7 @@ def precision_table() -> str:
 SERVING = ResultTable(
     "serving-*",
     {
-        "askers": "{askers}",
+        "requests at once": "{askers}",
         "cache": "{cache}",
         "steps of each stream": lambda row: f"{row['age']} to {row['last_age']:.0f}",
         "chunks filled at the start": lambda row: f"{100 * row['fill']:.0f} %",
@@ -62,7 +62,7 @@ SERVING = ResultTable(
         "p99 ms": "{p99_ms:.1f}",
         "memories, MB": lambda row: f"{row['store_bytes'] / 1e6:,.0f}",
     },
-    note="{streams:,} streams of `{model}`, of which `askers` at a time ask for a step. ",
+    note="{streams:,} streams of `{model}`, of which as many ask for a step at once as the first column says. ",
 )
 
 

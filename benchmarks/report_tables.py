@@ -1,6 +1,7 @@
 """Read result files, and make a Markdown table of one of them from a description of its columns."""
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,9 +49,11 @@ def with_aim(ratio: float, aim: float, digits: int = 2) -> str:
 
 def measured_where(environment: Mapping[str, Any]) -> str:
     """The line under a table."""
+    threads = environment["threads"]
+    command = re.sub(r" --output \S+", "", environment["command"])  # a folder of the machine that measured
     return (
-        f"{environment['cpu']}, {environment['threads']} threads, torch {environment['torch']}, "
-        f"commit {environment['commit']}, {environment['date'][:10]}: `{environment['command']}`."
+        f"{environment['cpu']}, {threads} thread{'s' if threads != 1 else ''}, torch {environment['torch']}, "
+        f"commit {environment['commit']}, {environment['date'][:10]}: `{command}`."
     )
 
 
