@@ -1,6 +1,7 @@
 import csv
 import os
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,8 @@ import torch
 from recollect.agents.normalization import Standardization
 from recollect.objectives.answers import mean_score
 from recollect.tasks.streams.arrays import Arrays
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*are read as tokens")  # small tables of whole numbers
 
 
 def npz(folder, **arrays):
@@ -388,6 +391,7 @@ def test_hugging_face_data_sets(tmp_path, monkeypatch):
     module.load_from_disk = lambda path: {"train": HuggingFace()}
     monkeypatch.setitem(sys.modules, "datasets", module)
     assert Arrays(path="hf:somebody/something").spec.length == 3 and asked[-1] == ("somebody/something", "train")
+    (tmp_path / "dataset_dict.json").write_text("{}")
     with pytest.raises(ValueError, match="this data set has the parts train"):
         _ = Arrays(path=str(tmp_path)).spec
 
@@ -418,6 +422,8 @@ def test_targets_that_nobody_asks_for_may_be_anything(tmp_path):
         ),
         ({"x": np.zeros((3, 2))}, {}, r"needs an array inputs .* it has x \[3, 2\]"),
         ({"inputs": np.zeros((4, 2)), "lengths": np.full(4, 1.5)}, {}, "lengths must be 4 whole numbers from 1 to 2"),
+        ({**STILL, "lengths": np.array([2, 2, 0, 1])}, {}, "from 1 to 2, and that of row 2 is 0: leave out rows"),
+        ({**STILL, "lengths": np.array([2, 1])}, {}, r"lengths must be 4 .*, and are int64 \[2\]"),
         ({"inputs": np.zeros((4, 2)), "targets": np.zeros(3)}, {}, r"targets has shape \[3\]; it must be \[4\] or"),
         ({"inputs": np.zeros((4, 2))}, {"goal": "regression"}, "has no targets"),
         ({"inputs": np.zeros((4, 2)), "targets": np.zeros(4, int)}, {"goal": "labelling"}, "one for a row"),
@@ -429,7 +435,11 @@ def test_targets_that_nobody_asks_for_may_be_anything(tmp_path):
             "too large for float32: give",
         ),
         ({"inputs": np.zeros((4, 2))}, {"inputs_are": "tokens"}, "not integers from 0 on"),
-        ({"inputs": np.zeros((2, 2)), "targets": np.zeros(2, int)}, {}, "rows=2: that is too few to split"),
+        (
+            {"inputs": np.zeros((2, 2)), "targets": np.zeros(2, int)},
+            {},
+            "rows=2: that is too few to split: give at least 3",
+        ),
         ({"inputs": np.full((4, 2), "word")}, {}, "data.npz: inputs are <U4: give numbers"),
         ({**STILL, "targets": one_wrong(np.zeros((4, 2)), np.nan)}, {}, "the target of row 2 at step 1 is not finite"),
         ({**STILL, "targets": np.array([0, np.inf, 0, 1])}, {}, "the target of row 1 at step 1 is not finite"),
@@ -458,12 +468,32 @@ def test_bad_fields_and_paths_are_named(tmp_path):
         _ = Arrays(path=table(tmp_path, ["x", "target"], [["one", 1]] * 5)).spec
     with pytest.raises(ValueError, match="column 'x' holds '': fill the cell, and if it matters say where"):
         _ = Arrays(path=table(tmp_path, ["x", "target"], [[1, 1], ["", 1], [2, 0]])).spec
+    lines = [[number, number / 2, number % 2] for number in range(9)]
+    with pytest.raises(ValueError, match="column 'target' holds the answers: leave it out"):
+        _ = Arrays(path=table(tmp_path, ["x", "y", "target"], lines), inputs=("x", "target")).spec
+    ahead = Arrays(path=table(tmp_path, ["x", "y", "target"], lines), inputs=("y", "target"), goal="next-step")
+    assert ahead.spec.input_dim == 1
+    with pytest.raises(ValueError, match="has no inputs: add a column of numbers beside sequence, target"):
+        _ = Arrays(path=table(tmp_path, ["sequence", "target"], [line[1:] for line in lines])).spec
+    with pytest.raises(ValueError, match=r"this folder holds no data set of datasets\.save_to_disk"):
+        _ = Arrays(path=str(tmp_path)).spec
     with pytest.raises(ValueError, match=r"validation=1\.5"):
         Arrays(validation=1.5)
     with pytest.raises(ValueError, match="leave some rows to train"):
         Arrays(validation=0.5, test=0.5)
     with pytest.raises(ValueError, match="split_seed=-1: give a seed of 0"):
         Arrays(split_seed=-1)
+
+
+def test_whole_numbers_in_the_cells_of_a_table_are_measurements_or_tokens(tmp_path):
+    path = table(tmp_path, ["sequence", "degrees"], [[row, 18 + step] for row in range(9) for step in range(5)])
+    with pytest.warns(RuntimeWarning, match=r"whole numbers up to 22, are read as tokens.*set inputs_are='numbers' if"):
+        assert Arrays(path=path).spec.vocabulary == 23
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Arrays(path=path, inputs_are="numbers").spec.input_dim == 1
+        assert Arrays(path=path, inputs_are="tokens").spec.vocabulary == 23
+        assert Arrays(path=npz(tmp_path, inputs=np.ones((9, 2), int), targets=np.arange(9) % 2)).spec.vocabulary == 2
 
 
 def test_a_file_that_changed_is_read_again(tmp_path):

@@ -232,13 +232,16 @@ def _split(task: Arrays, rows: Rows) -> dict[str, torch.Tensor]:
         return parts
     order = torch.from_numpy(np.random.default_rng(task.split_seed).permutation(count))
     sizes = [max(round(share * count), share > 0) for share in (task.validation, task.test)]
-    require(sum(sizes) < count, "rows", count, "that is too few to split: give more, or validation=0 and test=0")
+    remedy = "that is too few to split: give at least 3, to train, choose and score; cut a long row into several"
+    require(sum(sizes) < count, "rows", count, remedy)
     validation, test, train = order.split([*map(int, sizes), count - sum(sizes)])
     return {"train": train, "validation": validation, "test": test}
 
 
 def _goal(task: Arrays, rows: Rows) -> str:
     targets = rows.targets
+    if task.goal != "next-step" and targets is not None and task.target in task.inputs:
+        raise ValueError(f"inputs: {task.path}: column {task.target!r} holds the answers: leave it out")
     found = "next-step"
     if targets is not None and targets.dtype.kind == "f":
         found = "regression"
@@ -267,6 +270,13 @@ def _read_inputs(
     if task.inputs_are == "tokens" and not small:
         raise ValueError(f"inputs_are='tokens': inputs are {inputs.dtype} {list(inputs.shape)}, not integers from 0 on")
     if small and task.inputs_are != "numbers":
+        if rows.from_cells and task.inputs_are == "auto":
+            warnings.warn(
+                f"{task.path}: its inputs, whole numbers up to {inputs.max()}, are read as tokens, without an order: "
+                "set inputs_are='numbers' if they are measurements, and 'tokens' if not",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         return inputs.astype(np.int64), int(inputs.max()) + 1, None
     values = (inputs[..., None] if inputs.ndim == 2 else inputs).astype(np.float64)
     _require_finite(task, values, is_step)  # before the mean, which one NaN would spoil

@@ -56,6 +56,7 @@ class Rows(NamedTuple):
     input_names: tuple[str, ...] = ()  # columns of the d inputs; empty where they have no names
     target_names: tuple[str, ...] = ()  # column of the target, if it is one number
     row_names: tuple[Any, ...] = ()  # of the n rows: cells of the column ``sequence``; empty without one
+    from_cells: bool = False  # whether each number had a cell of a table, not one of an array or of a list
 
 
 def read_rows(path: str, *, sequence: str, inputs: Sequence[str], target: str) -> Rows:
@@ -96,17 +97,21 @@ def read_rows(path: str, *, sequence: str, inputs: Sequence[str], target: str) -
             "or list the inputs"
         )
     missing = [name for name in names if name not in columns]
-    if missing or not names:
+    if missing:
         raise ValueError(f"{path} has no input column {', '.join(missing)}: it has {', '.join(columns)}")
+    if not names:
+        raise ValueError(f"{path} has no inputs: add a column of numbers beside {', '.join(columns)}")
     for name in (sequence, target):
         _require_filled(table, name)
     rows = _from_table(table, names, sequence, target)
-    per_step = sequence in columns or any(_is_list(cell) for cell in columns[names[0]])
+    lists = any(_is_list(cell) for cell in columns[names[0]])
+    per_step = sequence in columns or lists
     width = rows.inputs.shape[2] if rows.inputs.ndim == 3 else 1
     several = rows.targets is None or rows.targets.ndim > 2
     return rows._replace(
         input_names=tuple(names) if per_step and width == len(names) else (),
         target_names=() if several else (target,),
+        from_cells=not lists,
     )
 
 
@@ -146,9 +151,15 @@ def _from_npz(path: str) -> Rows:
     if inputs.dtype.kind in "iu":
         _warn_of_rounding(inputs, inputs, lambda row: f"{path}: inputs of row {row}")
     lengths = arrays.get("lengths", np.full(count, steps))
-    whole = lengths.dtype.kind in "iuf" and bool((lengths == np.floor(lengths)).all())
-    if lengths.shape != (count,) or not whole or not ((lengths >= 1) & (lengths <= steps)).all():
-        raise ValueError(f"{path}: lengths must be {count} whole numbers from 1 to {steps}")
+    if lengths.shape != (count,) or lengths.dtype.kind not in "iuf":
+        found = f"{lengths.dtype} {list(lengths.shape)}"
+        raise ValueError(f"{path}: lengths must be {count} whole numbers from 1 to {steps}, and are {found}")
+    wrong = np.flatnonzero((lengths != np.floor(lengths)) | ~((lengths >= 1) & (lengths <= steps)))
+    if len(wrong):
+        raise ValueError(
+            f"{path}: lengths must be {count} whole numbers from 1 to {steps}, and that of row {wrong[0]} is "
+            f"{lengths[wrong[0]]}: leave out rows without steps"
+        )
     for name, shapes in {"targets": [(count,), (count, steps)], "split": [(count,)], "asked": [(count, steps)]}.items():
         if name in arrays and arrays[name].shape[: 2 if name == "targets" else None] not in shapes:
             expected = " or ".join(str(list(shape)) for shape in shapes)
@@ -177,6 +188,8 @@ def _read_table(path: str) -> Table:
         return _columns(path, _package("datasets").load_dataset(path.removeprefix("hf:"), split="train"))
     file = _existing(path)
     if file.is_dir():
+        saved = any((file / name).exists() for name in ("dataset_info.json", "dataset_dict.json"))
+        require(saved, "path", path, "this folder holds no data set of datasets.save_to_disk: name a file in it")
         return _columns(path, _package("datasets").load_from_disk(path))
     if file.suffix == ".csv":
         table = _read_csv(path)
