@@ -10,6 +10,7 @@ from PIL import Image
 
 from recollect.agents.config import ActorCriticConfig
 from recollect.cores import CORES
+from recollect.evaluation import agent_videos
 from recollect.evaluation.agent_videos import action_text, episode_frames, record_video, sentence_text
 from recollect.tasks.worlds.ballet.world import WORDS as DANCE_WORDS
 from recollect.tasks.worlds.ballet.world import BalletConfig
@@ -58,6 +59,22 @@ def test_a_video_is_written_and_can_be_read(tmp_path):
     assert pictures[0].std() > 5  # not a black picture
     assert len(video.scores) == len(video.returns) == 2
     assert [path.name for path in sorted((tmp_path / "new").iterdir())] == ["maze.gif", "maze.mp4"]
+
+
+def test_pictures_of_several_sizes_are_fitted_into_the_first(tmp_path, monkeypatch):
+    frames = list(episode_frames(agent(), MAZE, episodes=1))
+    sizes = [(40, 41), (90, 30), (400, 900), (7, 7)]
+    drawn = [np.full((*size, 3), 250, np.uint8) for size in sizes]
+    several = [frame._replace(picture=one) for frame, one in zip(frames, drawn, strict=False)]
+    monkeypatch.setattr(agent_videos, "episode_frames", lambda *_, **__: iter(several))
+    video = record_video(agent(), MAZE, tmp_path / "rooms", fps=10)
+    assert video.frames == len(sizes) == len(several)
+    with Image.open(video.gif) as gif:
+        assert gif.n_frames == len(sizes)
+        for number in range(len(sizes)):
+            gif.seek(number)
+            bright = np.asarray(gif.convert("L")) > 240
+            assert bright.sum(1).max() > 100 and bright[:, gif.width // 2].any()  # whole, and in the middle
 
 
 def test_a_film_that_breaks_off_leaves_the_one_before_it(tmp_path, monkeypatch):

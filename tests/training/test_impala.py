@@ -445,7 +445,10 @@ def test_the_mean_divides_by_the_valid_steps():
         (lambda: EvaluationConfig(episodes=0), "episodes=0"),
         (lambda: config(batch_size=0), "batch_size=0"),
         (lambda: config(unroll=0), "unroll=0"),
-        (lambda: config(loss=LossConfig(reuse=ReuseConfig(minibatches=7))), "minibatches=7"),
+        (
+            lambda: config(loss=LossConfig(reuse=ReuseConfig(minibatches=7))),
+            "minibatches=7: .*set loss.reuse.minibatches to at most",
+        ),
         (lambda: LossConfig(discount=1.1), "discount=1.1"),
         (lambda: LossConfig(entropy_cost=-1), "entropy_cost=-1"),
         (lambda: LossConfig(reduction="max"), "reduction='max'"),

@@ -98,7 +98,7 @@ def record_video(
         imageio.get_writer(unfinished, format="FFMPEG", **options) as writer,
     ):
         for frame in episode_frames(agent, world_config, episodes=episodes, seed=seed, greedy=greedy, longest=longest):
-            still = _compose(frame, pillow)
+            still = _compose(frame, pillow, stills[0][0].size if stills else None)
             stays = 1 + round(PAUSE * fps) * frame.over
             for _ in range(stays):
                 writer.append_data(np.asarray(still))
@@ -187,14 +187,21 @@ def sentence_text(world: World, observation: Observation, row: int = 0) -> str:
     return " ".join(words[token] if token < len(words) else str(token) for token in tokens)
 
 
-def _compose(frame: Frame, pillow: Any) -> Any:
-    """Draw the picture above its caption, as a Pillow image with even sides, which video codecs need."""
+def _compose(frame: Frame, pillow: Any, size: tuple[int, int] | None = None) -> Any:
+    """Draw the picture above its caption, as a Pillow image with even sides, which video codecs need.
+
+    With a ``size``, that of the video's first image, a larger picture is reduced: rooms of a world may differ in size.
+    """
     y, x, _ = frame.picture.shape
     factor = max(1, round(WIDTH / max(x, y)))
-    tall, wide = y * factor, max(x * factor, WIDTH)
-    image = pillow.Image.new("RGB", (wide + wide % 2, tall + tall % 2 + 3 * LINE + 10), PAPER)
-    scene = pillow.Image.fromarray(frame.picture).resize((x * factor, tall), pillow.Image.Resampling.NEAREST)
-    image.paste(scene, ((image.width - scene.width) // 2, 0))
+    caption = 3 * LINE + 10
+    if size is None:
+        tall, wide = y * factor, max(x * factor, WIDTH)
+        size = wide + wide % 2, tall + tall % 2 + caption
+    image, tall = pillow.Image.new("RGB", size, PAPER), size[1] - caption
+    scene = pillow.Image.fromarray(frame.picture).resize((x * factor, y * factor), pillow.Image.Resampling.NEAREST)
+    scene.thumbnail((size[0], tall))
+    image.paste(scene, ((image.width - scene.width) // 2, (tall - scene.height) // 2))
     draw = pillow.ImageDraw.Draw(image)
     font = pillow.ImageFont.load_default(size=15)
     ending = "" if not frame.over else "cut" if frame.score is None else f"score {frame.score:.3g}"

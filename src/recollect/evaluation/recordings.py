@@ -362,7 +362,10 @@ def _require_actions(recording: Recording, space: gymnasium.Space[Any], name: st
     last = recording.lengths.cumsum() - 1  # without an action
     done, bounds = np.delete(action, last, axis=0), whole_bounds(space)
     if bounds is not None and ((done < bounds[0]).any() or (done > bounds[1]).any()):
-        raise ValueError(f"{name}: its actions are {done.min()} to {done.max()}, and the world's are {space}")
+        raise ValueError(
+            f"{name}: its actions are {done.min()} to {done.max()}, and the world's are {space}: leave out episodes "
+            "with other actions, and count from 0 also where the environment's space begins elsewhere"
+        )
     require_finite("action", done, recording.lengths - 1, name)
 
 

@@ -270,7 +270,10 @@ class ImpalaConfig(ActingConfig):
         require(self.batch_size >= 1, "batch_size", self.batch_size, "play at least one episode at a time")
         require(self.unroll >= 1, "unroll", self.unroll, "give at least one step")
         parts = self.loss.reuse.minibatches
-        remedy = f"there are only batch_size={self.batch_size} rows to share out"
+        remedy = (
+            f"there are only batch_size={self.batch_size} rows to share out: set loss.reuse.minibatches to at most "
+            f"{self.batch_size}, or use more rows"
+        )
         require(parts <= self.batch_size, "minibatches", parts, remedy)
         self.loss.reuse.require_rows(self.unroll + 1)
         in_turn = self.loss.imitation.steps is None or self.schedule.mode == "synchronous"
