@@ -119,6 +119,11 @@ def test_what_is_too_wide_for_one_table_goes_on_in_the_next():
         (["evaluate", "x", "--polcy", "run"], "error: unknown: --polcy, run, did you mean --policy."),
         (["evaluate", "x", "--policy", "foo"], "error: invalid choice 'foo' for argument '--policy'."),
         (["evaluate", "x", "--seed", "a"], "error: --seed: 'a' is no whole number."),
+        (["evaluate", "x", "--episodes", "many"], "error: --rows/--episodes/--samples: 'many' is no whole number."),
+        (["evaluate", "x", "--noise", "much"], "error: --noise: cannot read 'much'."),
+        (["train", "games:Snake"], "error: task='games:Snake': cannot import 'games'"),
+        (["evaluate", "hub:key"], "error: hub:key: "),
+        (["train", "recall", "--seed", str(2**64)], "fit.seed=18446744073709551616: give a whole number of 64 bits."),
         (["certify", "lstm", "--batch"], "error: Missing value for argument '--batch'."),
         (["push"], "error: missing: PATH: Run directory, model folder, model:NAME or hub:OWNER/NAME; STR: OWNER/NAME"),
         (
@@ -126,6 +131,14 @@ def test_what_is_too_wide_for_one_table_goes_on_in_the_next():
             "error: missing: -o PATH, --out PATH, --to PATH: Folder to write; an older export is replaced.",
         ),
         (["list", "cores", "tasks"], "error: unknown: tasks."),
+        (
+            ["benchmark", "cores", "--steps", "9"],
+            "error: unknown flag --steps: recollect benchmark cores --help shows all",
+        ),
+        (
+            ["watch", ".", "--run", "model:shape-activities-ttm"],
+            "error: film='.': this is a folder: give one of its films",
+        ),
     ],
 )
 def test_mistakes_are_named_with_a_remedy_and_status_2(capsys, words, message):

@@ -22,7 +22,7 @@ class PrintOptions:
 
 def print_status(line: str, style: str | None = None) -> None:
     """Print a line on the error stream, apart from the command's result."""
-    Console(stderr=True).print(line, style=style, highlight=False, soft_wrap=True, markup=False)
+    Console(stderr=True, emoji=False).print(line, style=style, highlight=False, soft_wrap=True, markup=False)
 
 
 def print_json(data: Any, indent: int | None = 2) -> None:

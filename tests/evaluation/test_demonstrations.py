@@ -145,6 +145,14 @@ def test_mistakes_are_named(tmp_path, fields, message):
         record_demonstrations(DemonstrationsConfig(**fields), tmp_path / "demos.npz")
 
 
+def test_a_place_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(
+        ValueError, match=r"out=.*file/demos\.npz.* cannot be written \(Not a directory\): name another place"
+    ):
+        record_demonstrations(DemonstrationsConfig(), tmp_path / "file" / "demos.npz", processes=1)
+
+
 def test_no_processes_are_not_all_of_them(tmp_path, capsys):
     assert main(["demonstrations", "GoToLocal", "-o", str(tmp_path / "demos.npz"), "--processes", "0"]) == 2
     assert "processes=0: give at least one" in capsys.readouterr().err and not list(tmp_path.iterdir())

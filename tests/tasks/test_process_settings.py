@@ -36,7 +36,7 @@ def test_settings_are_put_back(change, fails, tmp_path):
             if fails:
                 raise OSError("broken")
     except WorldError as error:
-        assert fails and "Roaming: OSError: broken in its reset" in str(error)
+        assert fails and "Roaming in its reset: OSError: broken" in str(error)
     assert changed != before and settings() == before
 
 

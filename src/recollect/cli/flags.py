@@ -315,7 +315,8 @@ def _suggestion(word: str, known: Mapping[str, Flag]) -> str:
     last_part = _hyphens(word).rpartition(".")[2].removeprefix("--")
     if last_part in by_last_part:
         return f"did you mean {by_last_part[last_part]}? "
-    near = difflib.get_close_matches(word, [*known, *ALIASES], n=1, cutoff=0.7)
+    short = [alias for alias, name in ALIASES.items() if name in known]
+    near = difflib.get_close_matches(word, [*known, *short], n=1, cutoff=0.7)
     return f"did you mean {near[0]}? " if near else ""
 
 

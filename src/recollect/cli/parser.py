@@ -11,6 +11,9 @@ from typing import Any
 RULE = "-─╰╯ "
 REWORDINGS = (
     (r"invalid literal for int\(\) with base 10: ('.*')", r"\1 is no whole number"),
+    (r"no type matching \{None\}\|INT could be instantiated from \[('[^']*')\].*", r"\1 is no whole number"),
+    (r"no type matching \{None\}\|FLOAT could be instantiated from \[('[^']*')\].*", r"\1 is no number"),
+    (r"Could not find valid parse for arguments: \[(.*)\]", r"cannot read \1"),
     (r"could not convert string to float: ('.*')", r"\1 is no number"),
     (r"^Error parsing (?:config|options)\.([\w.]+): (\w+=)", r"\1.\2"),
     (r"^Error parsing (?:config|options): ", ""),

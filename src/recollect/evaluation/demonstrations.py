@@ -85,7 +85,10 @@ def record_demonstrations(
         on_progress(about["episodes"])
         return about
     folder = path.with_name(f"{path.name}.parts")
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"out={str(target)!r} cannot be written ({error.strerror}): name another place") from None
     with FolderLock(folder):
         return _record(config, path, folder, processes, make_bot, on_progress)
 

@@ -26,7 +26,7 @@ class world_errors:  # noqa: N801  (a function of contextlib would let a StopIte
     """
 
     def __init__(self, name: str, doing: str = "") -> None:
-        self.name, self.when = name, f" in {doing}" if doing else ""
+        self.name = f"{name} in {doing}" if doing else name
         self.settings = kept_process_settings()
 
     def __enter__(self) -> None:
@@ -41,7 +41,7 @@ class world_errors:  # noqa: N801  (a function of contextlib would let a StopIte
         reason = f"{type(error).__name__}: {error}"
         if isinstance(error, SystemExit):
             reason = f"wants to end the program (SystemExit: {error.code})"
-        raise WorldError(f"{self.name}: {' '.join(reason.split())}{self.when}") from error
+        raise WorldError(f"{self.name}: {' '.join(reason.split())}") from error
 
 
 def build_world(config: WorldConfig, batch_size: int, name: str, *, seed: int, device: torch.device) -> World:

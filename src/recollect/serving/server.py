@@ -76,5 +76,7 @@ def _listen(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         listener.close()
         reason = getattr(error, "strerror", None) or error
-        raise ValueError(f"host={host!r}, port={port}: {reason}; give another --port, or 0 for a free one") from None
+        raise ValueError(
+            f"host={host!r}, port={port}: {reason}; give another --host or --port; port 0 is a free one"
+        ) from None
     return listener

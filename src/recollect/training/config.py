@@ -73,6 +73,7 @@ class FitConfig:
         require_types(self)
         for name in ("steps", "report_every", "evaluate_every", "checkpoint_every", "keep_checkpoints"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "give at least 1")
+        require(-(2**63) <= self.seed < 2**63, "seed", self.seed, "give a whole number of 64 bits")
         for name in ("report_seconds", "processor_seconds"):
             seconds = getattr(self, name)
             require(seconds is None or seconds > 0, name, seconds, "give some seconds, or None")

@@ -49,6 +49,7 @@ class VideoReader:
         target, options = _target(self.name)
         if options.get("format") is None and "://" not in target:
             path = Path(target)
+            require(not path.is_dir(), "film", target, "this is a folder: give one of its films")
             if not path.is_file():
                 raise ValueError(f"{target} does not exist: give a film, or the number of a camera (0, 1, ...)")
             require(path.stat().st_size > 0, "film", target, "the file is empty")
