@@ -114,3 +114,29 @@ def test_short_convolution_equals_its_twin_in_values_and_two_derivatives(resets)
         again = torch.autograd.grad(sum(grad.square().sum() for grad in grads), (x, weight, memory))
         found.append((outputs, kept, *grads, *again))
     torch.testing.assert_close(*found)
+
+
+COMPILED = {
+    **{name: (scan, make) for name, (scan, make) in SCANS.items()},
+    "diagonal scan": (diagonal_scan, lambda: _vectors(torch.rand(2, STEPS, 3), torch.randn(2, 3))),
+    "convolution": (short_convolution, lambda: _vectors(torch.randn(3, 4), None, torch.randn(2, 3, 3))),
+}
+
+
+def _vectors(*others):
+    return torch.randn(2, STEPS, 3), *others, inputs()[-1]
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_a_compiler_gets_chunks_and_not_single_steps(name):
+    """A loop over steps has hundreds of operations to compile, which takes minutes."""
+    scan, make = COMPILED[name]
+    given, sizes = make(), []
+
+    def count(module, _):
+        sizes.append(sum(len(m.graph.nodes) for m in module.modules() if isinstance(m, torch.fx.GraphModule)))
+        return module.forward
+
+    torch._dynamo.reset()
+    torch.testing.assert_close(torch.compile(scan, backend=count, fullgraph=True)(*given), scan(*given))
+    assert sum(sizes) < 2 * STEPS

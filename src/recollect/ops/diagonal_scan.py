@@ -11,14 +11,13 @@ row resets, so that not even infinity passes it.
 Source: the blocked prefix sum of Blelloch (1990), Prefix sums and their applications, section 1.4.
 """
 
-import math
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from recollect.ops.torch_internals import is_traced
+from recollect.ops.torch_internals import is_traced, is_transformed
 
 
 def diagonal_scan(decay: Tensor, update: Tensor, memory: Tensor, first: Tensor) -> Tensor:
@@ -33,7 +32,7 @@ def diagonal_scan(decay: Tensor, update: Tensor, memory: Tensor, first: Tensor) 
     Returns:
         h ``[b, t, d]``, in the dtype of the memory; its last step is the new memory.
     """
-    if is_traced() or update.shape[1] < 8:  # below, the loop over steps is as short as the two loops
+    if is_transformed() or update.shape[1] < 8:  # below, the loop over steps is as short as the two loops
         return plain_diagonal_scan(decay, update, memory, first)
     return _DiagonalScan.apply(decay.to(memory.dtype), update.to(memory.dtype), memory, first)
 
@@ -83,25 +82,26 @@ class _DiagonalScan(torch.autograd.Function):
 
 def _scan(decay: Tensor, update: Tensor, memory: Tensor, first: Tensor) -> Tensor:
     rows, steps, width = update.shape
-    size = math.isqrt(steps - 1) + 1
+    size = next(n for n in range(1, steps + 1) if n * n >= steps)  # by products, which a compiler can take
     chunks = -(-steps // size)
     lack = chunks * size - steps
     decay, update = (F.pad(tensor, (0, 0, 0, lack)).unflatten(1, (chunks, size)) for tensor in (decay, update))
     first = F.pad(first, (0, lack)).unflatten(1, (chunks, size))[..., None]  # b n c 1
-    resets = first.flatten(3).any(3).any(1).any(0).tolist()
-    states, product = torch.empty_like(update), torch.empty_like(decay)
+    resets = [True] * size if is_traced() else first.flatten(3).any(3).any(1).any(0).tolist()
+    found: list[tuple[Tensor, Tensor]] = []
     h, p = torch.zeros_like(update[:, :, 0]), torch.ones_like(update[:, :, 0])
     for place, some in enumerate(resets):
         a, x, begins = decay[:, :, place], update[:, :, place], first[:, :, place]
         h, p = torch.addcmul(x, a, h), a * p
         if some:
             h, p = torch.where(begins, x, h), p.masked_fill(begins, 0.0)
-        states[:, :, place], product[:, :, place] = h, p
+        found.append((h, p))
+    states, product = (torch.stack(parts, 2) for parts in zip(*found, strict=True))
     seen = first.cumsum(2) > 0 if any(resets) else None
-    carried, found = [memory], seen[:, :, -1] if seen is not None else None
+    carried, ended = [memory], seen[:, :, -1] if seen is not None else None
     for chunk in range(chunks - 1):
         after = torch.addcmul(states[:, chunk, -1], product[:, chunk, -1], carried[-1])
-        carried.append(after if found is None else torch.where(found[:, chunk], states[:, chunk, -1], after))
+        carried.append(after if ended is None else torch.where(ended[:, chunk], states[:, chunk, -1], after))
     before = torch.stack(carried, 1)[:, :, None]  # b n 1 d
     whole = torch.addcmul(states, product, before)
     if seen is not None:

@@ -30,7 +30,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from recollect.ops.torch_internals import is_traced, learns_on_cpu
+from recollect.ops.torch_internals import is_traced, is_transformed, learns_on_cpu
 
 CHUNK = 32
 """Most steps of a chunk with one decay for a head."""
@@ -62,7 +62,7 @@ def linear_attention(
         Outputs ``[b, t, h, v]`` and the new memory, in the dtype of the memory.
     """
     given = queries, keys, values, log_decay, memory, first
-    if is_traced() or values.shape[1] == 1:
+    if is_transformed() or values.shape[1] == 1:
         return plain_linear_attention(*given)
     outputs, last = _chunked_linear_attention(*given)
     return plain_linear_attention(*given) if is_broken_after_reset(outputs, first) else (outputs, last)
@@ -118,7 +118,7 @@ def delta_rule(
         Outputs ``[b, t, h, v]`` and the new memory, in the dtype of the memory.
     """
     given = queries, keys, values, reads, log_decay, memory, first, write
-    if is_traced() or values.shape[1] == 1:
+    if is_transformed() or values.shape[1] == 1:
         return plain_delta_rule(*given)
     outputs, last = _chunked_delta_rule(*given)
     return plain_delta_rule(*given) if is_broken_after_reset(outputs, first) else (outputs, last)
@@ -165,7 +165,7 @@ def is_broken_after_reset(outputs: Tensor, first: Tensor) -> bool:
 
     A mask is a product with 0, which is NaN for what is not finite; a loop over the steps selects instead.
     """
-    if first.device.type != "cpu" or not first.any() or math.isfinite(outputs.detach().sum().item()):
+    if first.device.type != "cpu" or is_traced() or not first.any() or math.isfinite(outputs.detach().sum().item()):
         return False
     return not outputs[first.long().cumsum(1) > 0].isfinite().all()
 
@@ -231,7 +231,7 @@ def solve_unit_lower(lower: Tensor, right: Tensor) -> Tensor:
     Returns:
         x ``[..., c, r]``.
     """
-    if is_traced():
+    if is_transformed():
         return plain_solve_unit_lower(lower, right)
     return torch.linalg.solve_triangular(lower, right, upper=False, unitriangular=True)
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from recollect.ops.torch_internals import is_traced, learns_on_cpu
+from recollect.ops.torch_internals import is_transformed, learns_on_cpu
 
 
 def short_convolution(
@@ -29,7 +29,7 @@ def short_convolution(
     Returns:
         y ``[b, t, d]`` and the new memory, in the dtype of the memory.
     """
-    if is_traced() or x.shape[1] == 1:
+    if is_transformed() or x.shape[1] == 1:
         return plain_short_convolution(x, weight, bias, memory, first)
     steps, size = x.shape[1], weight.shape[1]
     joined = torch.cat((memory, x.to(memory.dtype)), 1)

@@ -24,6 +24,14 @@ def is_traced() -> bool:
         return True
 
 
+def is_transformed() -> bool:
+    """Return whether a transform of ``torch.func`` is active, outside of a compiler.
+
+    For kernels that a compiler can take apart, because they are made of public operations and read no values.
+    """
+    return is_traced() and not torch.compiler.is_compiling()
+
+
 def can_detect_transforms() -> bool:
     """Return whether this torch has the private function that :func:`is_traced` needs."""
     return hasattr(torch._C, "_are_functorch_transforms_active")

@@ -43,7 +43,7 @@ from recollect.cores.linear.step import normed, product, widened
 from recollect.ops.diagonal_scan import gradient_scan
 from recollect.ops.linear import Linear
 from recollect.ops.matrix_scan import is_broken_after_reset, linear_attention
-from recollect.ops.torch_internals import is_traced
+from recollect.ops.torch_internals import is_transformed
 
 
 class MLSTMState(NamedTuple):
@@ -164,7 +164,7 @@ def stabilizers(f: Tensor, i: Tensor, m: Tensor, first: Tensor, cap: float) -> T
     Returns:
         ``[b, t, h]``.
     """
-    if not is_traced() and f.shape[1] > 1:
+    if not is_transformed() and f.shape[1] > 1:
         peak = _Stabilizers.apply(f, i, m, first, cap)
         if not is_broken_after_reset(peak, first):
             return peak
