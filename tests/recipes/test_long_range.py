@@ -84,6 +84,14 @@ def test_every_task_of_the_arena_has_its_sizes():
 
 
 @pytest.mark.parametrize("name", [*STUDIES, "listops"])
+def test_slots_in_the_arena_are_those_of_its_code(name):
+    config = arena("two-way-tlb") if name == "listops" else task_of_the_arena(name, scale="paper")
+    details = config.encoder.core.details
+    assert (details.initial_slots, details.empty_chunk) == ("sinusoid_every_chunk", "add_slots")
+    assert config.agent.length_groups == 1, "chunks of padding count"
+
+
+@pytest.mark.parametrize("name", [*STUDIES, "listops"])
 def test_inputs_are_dropped_once(name):
     """The bottleneck drops its inputs itself, all other encoders leave it to the classifier."""
     for key in ("two-way-tlb", "transformer"):

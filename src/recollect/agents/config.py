@@ -234,7 +234,7 @@ class SequenceClassifierConfig:
     """Dropout rate of the embeddings."""
     length_groups: int = 1
     """Number of groups of rows of similar length that are encoded together, so that less padding is computed. Changes
-    no number but those of dropout."""
+    no number but those of dropout, and of a bottleneck that adds slots at chunks of padding (``empty_chunk``)."""
 
     def __post_init__(self) -> None:
         require_types(self)

@@ -10,8 +10,9 @@ Both published families of settings are here:
 Differs: the first family's rate begins at 0 instead of 1/25 of its peak, and Adam's beta stays where it is. All
 encoders but the bottleneck are read by the mean of their real steps, where the arena's baselines and Zhu et al.'s
 Long-Short Transformer read a CLS token, and their softmax baseline divides by the padded length. The bottleneck's slots
-are learned at the start; the arena's code adds sinusoids to them at every chunk. Baselines drop no attention weights.
-Weight decay spares biases, norms and embeddings.
+are learned at the start in the first family, whose code for them is not published; in the second they are those of the
+arena's code (``TemporalLatentBottleneckVariant.released``). Baselines drop no attention weights. Weight decay spares
+biases, norms and embeddings.
 """
 
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ from recollect.agents.config import SequenceClassifierConfig
 from recollect.config import lookup, require
 from recollect.cores.long_short import LongShortTransformerConfig
 from recollect.cores.tlb import TemporalLatentBottleneckConfig
+from recollect.cores.tlb import TemporalLatentBottleneckVariant as Variant
 from recollect.encoders import ENCODERS, EncoderConfig
 from recollect.encoders.config import PastChunksConfig, TwoWayLongShortConfig, TwoWayTLBConfig
 from recollect.recipes.base import Recipe, Run, Scale, Test, make_memoryless_config, require_scale
@@ -115,8 +117,10 @@ def small(reader: EncoderConfig, task: StreamTask) -> ClassificationConfig:
 def arena(encoder_key: str) -> ClassificationConfig:
     """Return the run of an encoder on ListOps with the settings of Long Range Arena's code."""
     bottleneck = encoder_key == "two-way-tlb"
-    two = {"num_layers": 2, "self_per_cross": 2, "positions": "sinusoid"} if bottleneck else {}
-    reader = encoder(encoder_key, ARENA, chunk_len=100, num_slots=100, **two)
+    own: dict[str, Any] = {}
+    if bottleneck:
+        own = {"num_layers": 2, "self_per_cross": 2, "positions": "sinusoid", "details": Variant.released()}
+    reader = encoder(encoder_key, ARENA, chunk_len=100, num_slots=100, **own)
     agent = SequenceClassifierConfig(
         embedding_dim=512,
         positions="none" if bottleneck else "sinusoid",

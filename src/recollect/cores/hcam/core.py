@@ -34,6 +34,7 @@ Differs:
   call starts (the paper attends "within the present window", that of a training unroll).
 - The paper's memory is always larger than the episode (table 1); here it is bounded, see above.
 - Paper and code differ in the relevance; the code is the default, see ``ChunkAttentionVariant``.
+- A step that sees no chunk yet reads nothing; in the code it reads the first k, which are masked, with equal weights.
 - Dropout (off in the paper) applies to the outputs of sub-layers.
 """
 
