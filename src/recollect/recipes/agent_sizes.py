@@ -1,7 +1,9 @@
 """Two sizes of the agents of Lampinen et al. 2021: the paper's, and one for two processor cores and ten minutes.
 
-``paper`` is the paper's table 1; :func:`paper_core` and :func:`paper` fix what the table leaves open. ``lite`` is ours:
-symbols instead of pixels, one or two layers of width 64, larger learning rates.
+``paper`` is the paper's table 1. Ours is what the table leaves open: feed-forward layers of 2048, a window as long as
+the unroll or a chunk, a discount of 0.99, gradients of norm 40 at most, previous action and reward as inputs, bfloat16,
+and the number of updates. ``lite`` is ours: symbols instead of pixels, one or two layers of width 64, larger learning
+rates.
 """
 
 from dataclasses import replace

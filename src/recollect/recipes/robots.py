@@ -5,7 +5,8 @@ action is a vector. The oracle labels the learner's own states as well as its de
 
 ``lite`` has a small network and pictures of 32 x 32 pixels, and takes one to eight minutes of one processor core a
 run. ``paper`` has the sizes of section 3.3.2: EfficientNet, m = 96, r = 16, n = 27, eight layers; its robot and its
-89 000 demonstrations are not public, so the worlds are the same at that scale.
+89 000 demonstrations are not public, so the worlds are the same at that scale. Width, heads, optimiser and batch, which
+it does not state, are ours.
 
 A few steps decide an episode: the lite rows of all cores weigh these more, and train a linear head on the memory to
 predict the hidden variable (training/impala/supervision.py); tables name both.

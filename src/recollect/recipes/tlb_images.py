@@ -7,7 +7,7 @@ known. ``lite`` is small in everything and has shapes alone: patches of 8 pixels
 
 Models of a scale have equal numbers of parameters (within a twentieth): the paper's have 9.65 (bottleneck), 10.25
 (ViT) and 10.44 million (Swin V2). It gives neither widths nor heads nor how pictures were varied, and no schedule:
-width 320, 8 heads, shifts and mirroring, 5 epochs of warm-up and a cosine are ours.
+width 320, 8 heads, shifts and mirroring, 5 epochs of warm-up, a cosine and gradients of norm 1 at most are ours.
 """
 
 from dataclasses import dataclass, replace

@@ -8,8 +8,8 @@ The published GFLOPS are multiply-adds (``paper_gflops`` counts ours). They reve
 state: "pooling" of table 4 costs as much as a Mixer and two means, less than its Transformer alone; "latent query" as
 much as the 8-head attention of the released code; "pooling + sampling" of table 5 is "temporal Transformer (16 + 16)".
 
-Differs: at the paper scale frames are neither jittered nor augmented at random nor mixed up (appendix A.1), and the
-last step of an input is any of the first to the sixth (training/detection.py).
+Differs: at the paper scale frames are neither jittered nor augmented at random nor mixed up (appendix A.1), the last
+step of an input is any of the first to the sixth (training/detection.py), and gradients have a norm of 1 at most.
 """
 
 from collections.abc import Mapping
