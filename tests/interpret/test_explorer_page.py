@@ -154,6 +154,28 @@ def test_the_sentence_says_what_the_record_says(wide, record):
     assert "The decision depends on steps 64–79" in wide.run("memx.sentence()")
 
 
+def test_colours_of_actions_and_bookmarks_are_named_below_the_timeline(wide, page):
+    meta = read_html(page).meta["records"][0]
+    keys = wide.run("[...document.querySelectorAll('#track-keys .key')].map((key) => key.textContent)")
+    arrays = read_html(page).arrays[0]
+    assert set(keys[:-1]) == {meta["actions"][action] for action in np.unique(arrays["action"])}
+    assert keys[-1].startswith("▲ bookmarks: ") and meta["marks"][0]["why"] in keys[-1]
+    swatches = wide.run(
+        "[...document.querySelectorAll('#track-keys i')].map((one) => getComputedStyle(one).backgroundColor)"
+    )
+    assert len(set(swatches)) == len(keys) - 1
+
+
+def test_measures_of_heads_stand_in_one_table(wide, page):
+    asked = read_html(page).meta["records"][0]["questions"]
+    for place, one in enumerate(asked):
+        heads = (
+            f"[...document.querySelectorAll('#questions details')[{place}].querySelectorAll('.wide tbody tr')].length"
+        )
+        assert wide.run(heads) == len(one["heads"]["rows"])
+    assert asked[0]["heads"]["rows"]
+
+
 def test_every_key(wide):
     wide.run("memx.go(50), memx.head(1)")
     for key, shift, expected in (

@@ -134,6 +134,26 @@ def test_measures_that_test_a_picture_stand_below_the_question_whether_to_believ
     assert all(any(name.startswith(start) for name in asked[BELIEVE]) for start in OF_BELIEF)
 
 
+def test_measures_of_heads_are_a_row_per_head_below_the_question_that_they_answer():
+    heads = [
+        {"name": "first", "metrics": [{"name": "lift", "value": 2.0}, {"name": "lag-only share", "value": 0.25}]},
+        {"name": "second", "metrics": [{"name": "recall@1", "value": 0.5, "chance": 0.1}]},
+    ]
+    found = answer_questions(synthetic_record(), {"heads": heads}, {"first": "head 1"})
+    remembers, uses, believe = (one["heads"] for one in found)
+    assert remembers["measures"] == ["lift", "recall@1"] and [row["head"] for row in remembers["rows"]] == [
+        "head 1",
+        "second",
+    ]
+    assert [[cell and cell["value"] for cell in row["cells"]] for row in remembers["rows"]] == [
+        ["2.00", None],
+        [None, "50 %"],
+    ]
+    assert remembers["rows"][1]["cells"][1]["control"] == "chance 10 %"
+    assert uses["rows"] == [] and believe["measures"] == ["lag-only share"] and len(believe["rows"]) == 1
+    assert not any(one["rows"] for one in found), "nothing about all heads was measured"
+
+
 def test_no_correlation_of_fewer_than_five_points():
     record = synthetic_record()
     start = record.pairs[0].query[0]

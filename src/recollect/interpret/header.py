@@ -209,25 +209,50 @@ def answer_questions(
     if report is None:
         return []
     metrics = sorted(report.get("metrics", ()), key=lambda metric: _place(metric["name"]))
-    heads = [
-        {**metric, "name": f"{metric['name']}, {names.get(head['name'], head['name'])}"}
-        for head in report.get("heads", ())
-        for metric in head["metrics"]
-    ]
     gates = list(report.get("gates", ()))
     rows: dict[str, list[dict[str, str]]] = {REMEMBERS: [], USES: [], BELIEVE: [_gate_row(gate) for gate in gates]}
     rows[BELIEVE].sort(key=lambda row: row["verdict"] != "fail")
-    for metric in [*metrics, *heads]:
-        name = metric["name"]
-        where = USES if name.startswith(OF_USE) else BELIEVE if name.startswith(OF_BELIEF) else REMEMBERS
-        rows[where].append(_trust_row(metric))
+    for metric in metrics:
+        rows[_question(metric["name"])].append(_trust_row(metric))
     answers = {
         REMEMBERS: report.get("findings", ""),
         # The reason stands above the questions, once; here the shown episode is added to it.
         USES: " ".join(part for part in (_sentence(report.get("answer", "")), describe_episode(record)) if part),
         BELIEVE: _believed(gates),
     }
-    return [{"question": name, "answer": _sentence(answers[name]), "rows": rows[name]} for name in rows]
+    return [
+        {
+            "question": name,
+            "answer": _sentence(answers[name]),
+            "rows": rows[name],
+            "heads": _measures_by_head(report.get("heads", ()), name, names),
+        }
+        for name in rows
+    ]
+
+
+def _question(measure: str) -> str:
+    """Return the question that a measure answers."""
+    return USES if measure.startswith(OF_USE) else BELIEVE if measure.startswith(OF_BELIEF) else REMEMBERS
+
+
+def _measures_by_head(
+    heads: Sequence[Mapping[str, Any]], question: str, names: Mapping[str, str]
+) -> dict[str, list[Any]]:
+    """Return the measures of heads that answer a question: a row per head, None where it lacks the measure."""
+    found = {
+        names.get(head["name"], head["name"]): {
+            metric["name"]: _trust_row(metric) for metric in head["metrics"] if _question(metric["name"]) == question
+        }
+        for head in heads
+    }
+    measures = list(dict.fromkeys(measure for rows in found.values() for measure in rows))
+    return {
+        "measures": measures,
+        "rows": [
+            {"head": head, "cells": [rows.get(measure) for measure in measures]} for head, rows in found.items() if rows
+        ],
+    }
 
 
 def _place(name: str) -> int:

@@ -116,5 +116,5 @@ function recallText(ep) {
   // The spread of a row is unknown where only its largest entries were stored.
   const cut = ep.outside("temporal_tail", now.t, now.h) >= LITTLE;
   return headName(ep) + (length > 1 ? `, ${length}-step chunks` : "") +
-    (cut ? "" : `, spread over ${round(exp(spread))} steps`) + (ep.removal ? "" : "; removal was not measured");
+    (cut ? "" : `, spread over ${round(exp(spread))} step${round(exp(spread)) === 1 ? "" : "s"}`) + (ep.removal ? "" : "; removal was not measured");
 }

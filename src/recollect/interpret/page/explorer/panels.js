@@ -49,7 +49,7 @@ function drawMatrix(ep) {
   }
   for (const t of [0, floor(ep.T / 2), ep.T - 1]) write(g, String(t), left - 4, down(t) + 4, ink.soft, "right");
   put("matrix-text", `${headName(ep)}; down: now, across: ${now.lag ? "steps ago" : "the step attended to"}; ` +
-    `0 to ${short(matrix.high)}` + (matrix.bin > 1 ? `; each pixel is the largest of ${matrix.bin} × ${matrix.bin}` : "") +
+    `dark 0, bright ${short(matrix.high)}; grey: out of reach; ring: the most recalled memory` + (matrix.bin > 1 ? `; each pixel is the largest of ${matrix.bin} × ${matrix.bin}` : "") +
     (ep.all.temporal_step ? "; only the largest entries were kept" : ""));
 }
 function matrixAt(event) {
@@ -173,7 +173,7 @@ function drawSlots(ep) {
   cursor(g, ep, now.t, width, height);
   const { name, kind, axes } = ep.slots[number];
   put("slots-text", `${kind} weights of ${name}, ${axes || "queries x slots"}: mean over the first, down: the second, ` +
-    `across: steps; 0 to ${short(numbers.high)}`);
+    `across: steps; dark 0, bright ${short(numbers.high)}`);
 }
 
 /** The corresponding step of another episode: the same step, or the same share of the same event. */

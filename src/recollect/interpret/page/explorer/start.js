@@ -48,7 +48,7 @@ function show(number) {
   $("source").replaceChildren(...ep.saliencies.map((one, i) => make("option", { value: String(i), text: `${one.method}, ${one.target}` })));
   $("source").hidden = ep.saliencies.length < 2;
   $("slots-source").replaceChildren(...ep.slots.map((slot, i) => make("option", { value: String(i), text: `${slot.kind}: ${slot.name}` })));
-  makeHeads(ep); showHeader(ep); showQuestions(ep);
+  makeHeads(ep); showHeader(ep); showQuestions(ep); showTrackKeys(ep);
   if (memx.ready) schedule();
 }
 /** Whether an episode has the maps of an overlay. */

@@ -32,8 +32,17 @@ function showQuestions(ep) {
     make("td", { class: row.verdict, text: words[row.verdict] ?? "", title: row.note })]);
   $("questions").replaceChildren(...ep.questions.length ? ep.questions.map((one) => make("details", {},
     make("summary", {}, make("b", { text: one.question }), make("span", { text: one.answer })),
-    one.rows.length ? table(["measure", "value", "control", ""], rows(one.rows)) : make("p", { class: "soft", text: "Nothing was measured." })))
+    one.rows.length ? table(["measure", "value", "control", ""], rows(one.rows)) : make("p", { class: "soft", text: "Nothing was measured." }),
+    ...byHead(one.heads)))
     : [make("p", { class: "soft", text: "No scores were computed for this record: nothing here says whether to believe it." })]);
+}
+/** Measures of every head, a row a head: value, and control in brackets. */
+function byHead({ measures, rows }) {
+  if (!rows.length) return [];
+  const cell = (row) => !row ? make("td", { text: "–" }) : make("td", { title: row.note }, row.value,
+    ...row.control === "–" ? [] : [make("span", { class: "soft", text: ` (${row.control})` })]);
+  return [make("div", { class: "wide", tabindex: "0", role: "group", "aria-label": "Measures by head" },
+    table(["by head", ...measures], rows.map((row) => [row.head, ...row.cells.map(cell)])))];
 }
 /** The step as a table, for screen readers and for people who want the numbers. */
 function showTable(ep) {

@@ -24,7 +24,7 @@ function drawFixed(ep, size) {
   fixedKey = key;
   const g = fit(fixed, size.width, size.height), { rows } = size, wide = size.span / ep.T;
   for (const [name, row] of Object.entries(rows)) if (name !== "axis")
-    write(g, name, size.left - 8, name === "recall" ? row.base - 30 : row.top + row.height / 2 + 4, ink.soft, "right");
+    nameRow(g, name, unitOf(ep, name), size.left - 8, name === "recall" ? row.base - 34 : row.top + row.height / 2);
   if (rows.events) eventBlocks(g, ep, (t) => xOf(size, ep, t) - wide / 2, rows.events.top, 18);
   for (const mark of ep.marks) {
     const x = xOf(size, ep, mark.t), y = rows.axis.top - 3;
@@ -37,6 +37,27 @@ function drawFixed(ep, size) {
   drawActions(g, ep, size, rows.action, wide);
   const every = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000].find((n) => ep.T / n <= (size.width - size.left) / 62) ?? 5000;
   for (let t = 0; t < ep.T; t += every) write(g, String(t), xOf(size, ep, t), rows.axis.top + 16, ink.soft, "center");
+  write(g, "step", size.left - 8, rows.axis.top + 16, ink.soft, "right");
+}
+/** Unit of a row, or the largest value that it can show. */
+const unitOf = (ep, name) => ({ "used (KL)": `to ${short(ep.effectScale)} nats`, entropy: "nats", recall: "share" })[name];
+function nameRow(g, name, unit, x, y) {
+  write(g, name, x, unit ? y - 1 : y + 4, ink.soft, "right");
+  if (unit) write(g, unit, x, y + 11, ink.soft, "right");
+}
+/** What the marks and the colours of the timeline mean: bookmarks, and the actions of this episode, most frequent first. */
+function showTrackKeys(ep) {
+  const counts = new Map(), keys = [];
+  if (ep.discrete) range(ep.T).forEach((t) => { const i = ep.all.action.raw[t * ep.all.action.rowSize]; counts.set(i, (counts.get(i) ?? 0) + 1); });
+  const often = [...counts].sort((a, b) => b[1] - a[1]).map(([i]) => i);
+  for (const i of often.slice(0, 8)) {
+    const swatch = make("i");
+    swatch.style.background = ACTIONS[i % ACTIONS.length];
+    keys.push(make("span", { class: "key" }, swatch, ep.actions[i] ?? `action ${i}`));
+  }
+  if (often.length > 8) keys.push(make("span", { class: "key", text: `and ${often.length - 8} more actions` }));
+  if (ep.marks.length) keys.push(make("span", { class: "key", text: `▲ bookmarks: ${[...new Set(ep.marks.map((mark) => mark.why))].join(", ")}` }));
+  $("track-keys").replaceChildren(...keys);
 }
 /** Blocks of the events; x(t) is where step t begins. A name stands in its block, after or before it, where there is room. */
 function eventBlocks(g, ep, x, y, height) {
