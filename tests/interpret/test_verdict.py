@@ -16,6 +16,7 @@ from recollect.interpret.episodes import record_episode
 from recollect.interpret.gates import decides_alike
 from recollect.interpret.header import BELIEVE, OF_BELIEF, REMEMBERS, USES, answer_questions
 from recollect.interpret.live import episode_seed
+from recollect.interpret.meanings import MEANINGS, meaning_of
 from recollect.interpret.memory_usage import LEAST_POINTS, attended_and_used
 from recollect.interpret.recall import maps_of
 from recollect.interpret.removal import without_memory
@@ -150,8 +151,15 @@ def test_measures_of_heads_are_a_row_per_head_below_the_question_that_they_answe
         [None, "50 %"],
     ]
     assert remembers["rows"][1]["cells"][1]["control"] == "chance 10 %"
+    assert remembers["meanings"] == [MEANINGS["lift"], MEANINGS["recall@"]]
     assert uses["rows"] == [] and believe["measures"] == ["lag-only share"] and len(believe["rows"]) == 1
     assert not any(one["rows"] for one in found), "nothing about all heads was measured"
+
+
+def test_the_longest_beginning_of_a_name_gives_its_meaning():
+    assert meaning_of("removal KL of all") == MEANINGS["removal KL of all"] != meaning_of("removal KL")
+    assert meaning_of("recall@1, chunks of 4") == MEANINGS["recall@1, chunks of"]
+    assert meaning_of("something else") == ""
 
 
 def test_no_correlation_of_fewer_than_five_points():

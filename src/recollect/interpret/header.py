@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from recollect.interpret.meanings import meaning_of
 from recollect.interpret.packing import Packed
 from recollect.interpret.record import EpisodeRecord, Event, Head
 from recollect.interpret.verdict import UNMOVED, describe_episode
@@ -249,6 +250,7 @@ def _measures_by_head(
     measures = list(dict.fromkeys(measure for rows in found.values() for measure in rows))
     return {
         "measures": measures,
+        "meanings": [meaning_of(measure) for measure in measures],
         "rows": [
             {"head": head, "cells": [rows.get(measure) for measure in measures]} for head, rows in found.items() if rows
         ],
@@ -267,6 +269,7 @@ def _gate_name(gate: Mapping[str, Any]) -> str:
 def _gate_row(gate: Mapping[str, Any]) -> dict[str, str]:
     return {
         "name": _gate_name(gate),
+        "meaning": gate["says"],
         "value": "",
         "control": "" if gate["passed"] is not None else "not tried",
         "verdict": {True: "pass", False: "fail", None: ""}[gate["passed"]],
@@ -297,6 +300,7 @@ def _trust_row(metric: Mapping[str, Any]) -> dict[str, str]:
     unit = metric.get("unit", "")
     return {
         "name": metric["name"],
+        "meaning": meaning_of(metric["name"]),
         "value": value + (f" {unit}" if unit else ""),
         "control": UNKNOWN if chance == UNKNOWN else f"{metric.get('against', 'chance')} {chance}",
         "verdict": "",

@@ -67,7 +67,7 @@ function hoverMatrix(event) {
 function withoutItem(ep) {
   if (ep.removal.unit !== "chunk") {
     const [unit, kl] = ep.largestEffect(now.t);
-    return { unit, kl, dv: ep.all.mem_dv.at(now.t)[unit], name: ep.removal.unit === "all" ? "its whole memory" : `${ep.removal.unit} ${unit}` };
+    return { unit, kl, dv: ep.all.mem_dv.at(now.t)[unit], name: ep.removal.unit === "all" ? "its whole memory" : unitName(ep, unit) };
   }
   const items = recalledNow(ep);
   if (now.without === "used") return items.filter((item) => real(item.kl)).sort((a, b) => b.kl - a.kl)[0];
@@ -83,6 +83,7 @@ function drawPolicy(ep) {
   if (other && !other.every(Number.isFinite)) other = null;
   const changed = other ? softmax(other) : null;
   drawPolicyBars(ep, policy, changed);
+  $("policy-keys").hidden = !changed;
   const name = (i) => ep.actions[i] ?? `action ${i}`, best = policy.indexOf(most(policy));
   let text = `Now: ${name(best)} ${percent(policy[best])}.`;
   if (!effects) text += " The effect of removing a memory was not measured.";

@@ -39,9 +39,11 @@ function sentence(ep = here(), t = now.t, h = now.h) {
     `changes the policy by ${nats(top.kl)}.`;
   return text + otherEffect(ep, t);
 }
+/** Heads are counted from 1, as in their names; slots from 0, as in the state. */
+const unitName = (ep, place) => `${ep.removal.unit} ${ep.removal.unit === "head" ? place + 1 : place}`;
 /** Effect of removing slots or the whole memory, in words. */
 function otherEffect(ep, t) {
   if (!ep.removal || ep.removal.unit === "chunk") return "";
   const [place, kl] = ep.largestEffect(t);
-  return !real(kl) ? "" : ` ${ep.removal.unit === "all" ? "Setting the whole memory back" : `Removing ${ep.removal.unit} ${place}`} changes the policy by ${nats(kl)}.`;
+  return !real(kl) ? "" : ` ${ep.removal.unit === "all" ? "Setting the whole memory back" : `Removing ${unitName(ep, place)}`} changes the policy by ${nats(kl)}.`;
 }

@@ -15,7 +15,7 @@ function showHeader(ep) {
 function table(heads, rows) {
   const cell = (text) => text instanceof Node ? text : make("td", { text: String(text) });
   return make("table", {}, make("thead", {}, make("tr", {}, ...heads.map((text) => text ? make("th", { scope: "col", text }) : make("td")))),
-    make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map((text, i) => i ? cell(text) : make("th", { scope: "row", text: String(text) }))))));
+    make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map((text, i) => i ? cell(text) : make("th", { scope: "row" }, text instanceof Node ? text : String(text)))))));
 }
 function showVerdict({ answer, reason, numbers }) {
   const asked = { yes: "Yes, it uses its memory.", no: "No, it does not use its memory.", "cannot tell": "Cannot tell whether it uses its memory." };
@@ -28,7 +28,7 @@ function showVerdict({ answer, reason, numbers }) {
 /** The three questions: each answer at once, its measures when it is opened. */
 function showQuestions(ep) {
   const words = { pass: "passes", fail: "fails" };
-  const rows = (part) => part.map((row) => [row.name, make("td", { text: row.value, title: row.note }), make("td", { class: "soft", text: row.control }),
+  const rows = (part) => part.map((row) => [named(row.name, row.meaning), make("td", { text: row.value, title: row.note }), make("td", { class: "soft", text: row.control }),
     make("td", { class: row.verdict, text: words[row.verdict] ?? "", title: row.note })]);
   $("questions").replaceChildren(...ep.questions.length ? ep.questions.map((one) => make("details", {},
     make("summary", {}, make("b", { text: one.question }), make("span", { text: one.answer })),
@@ -37,13 +37,16 @@ function showQuestions(ep) {
     : [make("p", { class: "soft", text: "No scores were computed for this record: nothing here says whether to believe it." })]);
 }
 /** Measures of every head, a row a head: value, and control in brackets. */
-function byHead({ measures, rows }) {
+function byHead({ measures, meanings, rows }) {
   if (!rows.length) return [];
   const cell = (row) => !row ? make("td", { text: "–" }) : make("td", { title: row.note }, row.value,
     ...row.control === "–" ? [] : [make("span", { class: "soft", text: ` (${row.control})` })]);
   return [make("div", { class: "wide", tabindex: "0", role: "group", "aria-label": "Measures by head" },
-    table(["by head", ...measures], rows.map((row) => [row.head, ...row.cells.map(cell)])))];
+    table(["by head", ...measures], rows.map((row) => [row.head, ...row.cells.map(cell)]))),
+    make("p", { class: "soft fact", text: measures.map((name, i) => meanings[i] && `${name}: ${meanings[i]}`).filter(Boolean).join("; ") })];
 }
+/** The name of a measure, and what it means. */
+const named = (name, meaning) => make("span", {}, name, ...meaning ? [make("span", { class: "soft", text: ` ${meaning}` })] : []);
 /** The step as a table, for screen readers and for people who want the numbers. */
 function showTable(ep) {
   if (!$("table").open) return;

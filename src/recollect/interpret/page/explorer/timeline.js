@@ -11,7 +11,7 @@ function trackRows(ep) {
   rows.axis = { top, height: 18 };
   return { rows, height: top + 20 };
 }
-const GUTTER = 70;
+const GUTTER = 88;
 function trackSize(ep) {
   const width = max(200, roomOf("timeline"));
   return { width, left: GUTTER, span: width - GUTTER - 12, ...trackRows(ep) };
