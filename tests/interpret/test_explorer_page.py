@@ -166,6 +166,16 @@ def test_colours_of_actions_and_bookmarks_are_named_below_the_timeline(wide, pag
     assert len(set(swatches)) == len(keys) - 1
 
 
+def test_heads_that_attend_to_places_alone_promise_no_past(browser, folder):
+    record = ballet_like(24, side=24)
+    heads = tuple(replace(head, kind="places") for head in record.heads)
+    bare = replace(record, heads=heads, temporal=None, chunks=(), chunk_rel=None, removal=None)
+    browser.window(1440, 960)
+    browser.open(write_html(bare, None, folder / "places.html")[0])
+    assert "attends to places of the picture, not to earlier steps." in _text(browser, "sentence")
+    assert browser.run("document.getElementById('past').hidden") and browser.errors == []
+
+
 def test_measures_of_heads_stand_in_one_table(wide, page):
     asked = read_html(page).meta["records"][0]["questions"]
     for place, one in enumerate(asked):
@@ -243,7 +253,7 @@ def test_play_runs_and_stops_at_the_end(wide):
 
 def test_the_timeline_and_the_matrix_take_clicks(wide):
     box = wide.run("JSON.parse(JSON.stringify(document.getElementById('track').getBoundingClientRect()))")
-    wide.click(box["x"] + 70 + (box["width"] - 82) * 0.5, box["y"] + 150)
+    wide.click(box["x"] + 88 + (box["width"] - 100) * 0.5, box["y"] + 150)
     assert abs(state(wide)["t"] - 100) <= 1
     wide.run("document.getElementById('matrix-picture').scrollIntoView({block: 'center'})")
     wide.settle()

@@ -151,7 +151,7 @@ def test_measures_of_heads_are_a_row_per_head_below_the_question_that_they_answe
         [None, "50 %"],
     ]
     assert remembers["rows"][1]["cells"][1]["control"] == "chance 10 %"
-    assert remembers["meanings"] == [MEANINGS["lift"], MEANINGS["recall@"]]
+    assert remembers["meanings"] == f"lift: {MEANINGS['lift']}; recall@1: {MEANINGS['recall@']}"
     assert uses["rows"] == [] and believe["measures"] == ["lag-only share"] and len(believe["rows"]) == 1
     assert not any(one["rows"] for one in found), "nothing about all heads was measured"
 

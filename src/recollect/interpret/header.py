@@ -12,6 +12,7 @@ from recollect.interpret.record import EpisodeRecord, Event, Head
 from recollect.interpret.verdict import UNMOVED, describe_episode
 
 LEAST_SCALE = 0.01  # nats: smaller effects have smaller bars, even where there is nothing larger
+NAMED_ACTIONS = 10  # as many as there are colours
 FIRST = (
     "recall@1",
     "mass on key",
@@ -104,7 +105,9 @@ def describe(record: EpisodeRecord, report: Mapping[str, Any] | None, packed: Pa
         "events": [_event(record, event) for event in sorted(record.events, key=lambda event: event.t)],
         "kinds": list(dict.fromkeys(event.label for event in record.blocks)),
         "pairs": [{"query": list(pair.query), "key": list(pair.key)} for pair in record.pairs],
-        "marks": bookmarks(record),
+        "marks": (marks := bookmarks(record)),
+        "marksText": f"▲ bookmarks: {', '.join(dict.fromkeys(mark['why'] for mark in marks))}" if marks else "",
+        "actionKeys": _action_keys(record),
         "opening": opening(record, list(kept)),
         "removal": None if removal is None else {"unit": removal.unit, "method": removal.method},
         # No effect is enlarged to look like a large one.
@@ -140,6 +143,15 @@ def _display_name(record: EpisodeRecord, head: Head) -> str:
     layer = f"layer {head.layer + 1} "
     only = len({one.layer for one in record.heads}) == 1
     return head.name.removeprefix(layer) if only else head.name
+
+
+def _action_keys(record: EpisodeRecord) -> list[tuple[int, str]]:
+    """Return numbers and names of the actions of an episode, most frequent first; none where they are no choices."""
+    if not record.discrete:
+        return []
+    numbers, counts = np.unique(record.action.reshape(record.num_steps, -1)[:, 0], return_counts=True)
+    often = [int(numbers[place]) for place in np.argsort(-counts, kind="stable")[:NAMED_ACTIONS]]
+    return [(at, record.actions[at] if at < len(record.actions) else f"action {at}") for at in often]
 
 
 def bookmarks(record: EpisodeRecord) -> list[dict[str, Any]]:
@@ -237,9 +249,7 @@ def _question(measure: str) -> str:
     return USES if measure.startswith(OF_USE) else BELIEVE if measure.startswith(OF_BELIEF) else REMEMBERS
 
 
-def _measures_by_head(
-    heads: Sequence[Mapping[str, Any]], question: str, names: Mapping[str, str]
-) -> dict[str, list[Any]]:
+def _measures_by_head(heads: Sequence[Mapping[str, Any]], question: str, names: Mapping[str, str]) -> dict[str, Any]:
     """Return the measures of heads that answer a question: a row per head, None where it lacks the measure."""
     found = {
         names.get(head["name"], head["name"]): {
@@ -250,7 +260,7 @@ def _measures_by_head(
     measures = list(dict.fromkeys(measure for rows in found.values() for measure in rows))
     return {
         "measures": measures,
-        "meanings": [meaning_of(measure) for measure in measures],
+        "meanings": "; ".join(f"{name}: {meaning}" for name in measures if (meaning := meaning_of(name))),
         "rows": [
             {"head": head, "cells": [rows.get(measure) for measure in measures]} for head, rows in found.items() if rows
         ],

@@ -111,7 +111,7 @@ function drawPolicyBars(ep, policy, changed) {
 /** Attention to past frames, where the memory keeps places; else plain frames, and a sentence that says so. */
 function drawPast(ep) {
   const places = ep.all.past_step;
-  $("past").hidden = !ep.H || !ep.frames;
+  $("past").hidden = !ep.H || !ep.frames || !(places || ep.all.temporal);
   if ($("past").hidden) return;
   const shown = places ? pastByPlace(ep) : recalledNow(ep).slice(0, 6).map((item) => ({ s: middle(item), mass: item.mass }));
   put("past-text", places ? pastTail(ep) : "This memory keeps no pixels: the frames that it recalls are shown plain.");

@@ -22,6 +22,7 @@ function headName(ep, h = now.h) { return h < 0 ? `the mean of ${ep.meanOf().len
 /** Summary of this step in one or two sentences. */
 function sentence(ep = here(), t = now.t, h = now.h) {
   if (!ep.H) return `Step ${t}.${otherEffect(ep, t) || ` ${ep.nothing}`}`;
+  if (!ep.all.temporal && ep.all.spatial) return `Step ${t}: ${headName(ep, h)} attends to places of the picture, not to earlier steps.${otherEffect(ep, t)}`;
   const items = recalled(ep, t, h);
   if (!items.length) return `Step ${t}: ${headName(ep, h)} has no past to recall here` +
     (ep.parts.length ? ", or its maps are in another part." : ".");

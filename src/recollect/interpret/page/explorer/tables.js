@@ -43,7 +43,7 @@ function byHead({ measures, meanings, rows }) {
     ...row.control === "–" ? [] : [make("span", { class: "soft", text: ` (${row.control})` })]);
   return [make("div", { class: "wide", tabindex: "0", role: "group", "aria-label": "Measures by head" },
     table(["by head", ...measures], rows.map((row) => [row.head, ...row.cells.map(cell)]))),
-    make("p", { class: "soft fact", text: measures.map((name, i) => meanings[i] && `${name}: ${meanings[i]}`).filter(Boolean).join("; ") })];
+    make("p", { class: "soft fact", text: meanings })];
 }
 /** The name of a measure, and what it means. */
 const named = (name, meaning) => make("span", {}, name, ...meaning ? [make("span", { class: "soft", text: ` ${meaning}` })] : []);

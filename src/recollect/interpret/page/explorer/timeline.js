@@ -45,19 +45,14 @@ function nameRow(g, name, unit, x, y) {
   write(g, name, x, unit ? y - 1 : y + 4, ink.soft, "right");
   if (unit) write(g, unit, x, y + 11, ink.soft, "right");
 }
-/** What the marks and the colours of the timeline mean: bookmarks, and the actions of this episode, most frequent first. */
-function showTrackKeys(ep) {
-  const counts = new Map(), keys = [];
-  if (ep.discrete) range(ep.T).forEach((t) => { const i = ep.all.action.raw[t * ep.all.action.rowSize]; counts.set(i, (counts.get(i) ?? 0) + 1); });
-  const often = [...counts].sort((a, b) => b[1] - a[1]).map(([i]) => i);
-  for (const i of often.slice(0, 8)) {
+/** What the colours of the actions and the marks mean. */
+function showTrackKeys({ actionKeys, marksText }) {
+  const keys = actionKeys.map(([i, text]) => {
     const swatch = make("i");
     swatch.style.background = ACTIONS[i % ACTIONS.length];
-    keys.push(make("span", { class: "key" }, swatch, ep.actions[i] ?? `action ${i}`));
-  }
-  if (often.length > 8) keys.push(make("span", { class: "key", text: `and ${often.length - 8} more actions` }));
-  if (ep.marks.length) keys.push(make("span", { class: "key", text: `▲ bookmarks: ${[...new Set(ep.marks.map((mark) => mark.why))].join(", ")}` }));
-  $("track-keys").replaceChildren(...keys);
+    return make("span", { class: "key" }, swatch, text);
+  });
+  $("track-keys").replaceChildren(...keys, make("span", { class: "key", text: marksText }));
 }
 /** Blocks of the events; x(t) is where step t begins. A name stands in its block, after or before it, where there is room. */
 function eventBlocks(g, ep, x, y, height) {
