@@ -77,6 +77,13 @@ def test_a_pipe_gets_lines_of_80_columns_and_whole_cells(capsys, monkeypatch, ro
     assert [cell for cell in cells if cell not in out and f"{cell}" not in out.replace(",", "")] == []
 
 
+def test_numbers_of_tasks_are_explained_below_their_table(capsys):
+    _, out, _ = run(capsys, "list", "tasks")
+    words = " ".join(out.split())
+    numbers = [name for name in TABLE_OF_CONTENTS["tasks"]()[0] if name not in ("key", "kind", "about")]
+    assert [name for name in numbers if f"{name}: " not in words] == []
+
+
 def test_what_is_too_wide_for_one_table_goes_on_in_the_next():
     console = Console(width=40, file=io.StringIO())
     rows = [{"": "a label of more than half the width", "score": "0.500", "its interval": "0.4–0.6", "seconds": "12"}]

@@ -15,6 +15,11 @@ PROSE = ("about",)
 """Columns whose cells may be broken into lines."""
 JSON_ONLY = ("source",)
 """Columns that are too long for a table."""
+NOTES = {
+    "tasks": "chance: score without a memory; lag: steps from an item to its use (median, 95 %); ends: ends of "
+    "episodes between them (median, 95 %); past: other items between them; bits: to remember; -: not known"
+}
+"""Meanings of columns, below a table."""
 UNLIMITED = 10_000
 """Width in which no line of a table is broken."""
 
@@ -61,3 +66,5 @@ def _print(name: str, rows: Sequence[Mapping[str, Any]], console: Console) -> No
         rows = [{column: row[column] for column in ("key", *prose)} for row in rows]
     if prose:
         console.print(table(name, rows, prose=PROSE), "")
+    if name in NOTES:
+        console.print(NOTES[name], "", style="dim", highlight=False)
