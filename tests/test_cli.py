@@ -129,7 +129,7 @@ def test_what_is_too_wide_for_one_table_goes_on_in_the_next():
         (["evaluate", "x", "--episodes", "many"], "error: --rows/--episodes/--samples: 'many' is no whole number."),
         (["evaluate", "x", "--noise", "much"], "error: --noise: cannot read 'much'."),
         (["train", "games:Snake"], "error: task='games:Snake': cannot import 'games'"),
-        (["evaluate", "hub:key"], "error: hub:key: "),
+        (["compare", "no:key:run"], "error: no:key:run is not a run directory"),
         (["train", "recall", "--seed", str(2**64)], "fit.seed=18446744073709551616: give a whole number of 64 bits."),
         (["certify", "lstm", "--batch"], "error: Missing value for argument '--batch'."),
         (["push"], "error: missing: PATH: Run directory, model folder, model:NAME or hub:OWNER/NAME; STR: OWNER/NAME"),

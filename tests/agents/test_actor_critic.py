@@ -162,6 +162,8 @@ def test_a_stream_takes_numpy_and_gives_numpy(observations, actions):
             assert type(found) is np.ndarray
             np.testing.assert_array_equal(found, expected.numpy())
     assert type(given.step(arrays).policy) is np.ndarray
+    with pytest.raises(ValueError, match=r"inputs=\w+: give ActorInputs\(observation, action, reward\)"):
+        given.step(seen)
     with torch.no_grad():
         next(agent.core.parameters()).add_(1)
     with pytest.raises(ValueError, match="make a new stream"):

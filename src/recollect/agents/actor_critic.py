@@ -361,6 +361,8 @@ class ActorStream(ModelStream):
 
 def inputs_to_tensors(inputs: ActorInputs, like: Tensor) -> ActorInputs | None:
     """Return inputs with arrays and lists as tensors; None if all are tensors."""
+    if not isinstance(inputs, ActorInputs):
+        raise ValueError(f"inputs={type(inputs).__name__}: give ActorInputs(observation, action, reward)")
     parts = {name: part for name, part in inputs._asdict().items() if part is not None}
     if all_tensors(tuple(parts.values())):
         return None
