@@ -10,7 +10,7 @@ from PIL import Image
 from synthetic_records import ballet_like, without_attention
 
 from recollect.interpret.atlas import atlases, png
-from recollect.interpret.header import bookmarks
+from recollect.interpret.header import bookmarks, describe
 from recollect.interpret.html import load_report, read_html, write_html
 from recollect.interpret.packing import KEPT, Plan, fit, pack
 from recollect.interpret.quantization import ERROR_BOUND, decode, encode
@@ -57,6 +57,15 @@ def test_what_is_expected_behind_the_end_surprises_only_where_time_cut_the_episo
     expected = 9 * np.eye(1, record.num_steps, record.num_steps - 1, dtype=np.float32)[0]
     other = replace(record, value=expected, reward=0 * expected, removal=None, temporal=None, terminated=terminated)
     assert [mark["t"] for mark in bookmarks(other)] == ([] if terminated else [record.num_steps - 2])
+
+
+def test_actions_without_an_entry_in_the_legend_are_counted(record):
+    actions = np.arange(record.num_steps) % 13
+    actions[50:] = 12
+    other = replace(record, action=actions, actions=tuple(f"a{number}" for number in range(12)), discrete=True)
+    header = describe(other, None, pack(other, Plan()))
+    assert header["actionKeys"][:2] == [(12, "action 12"), (0, "a0")] and len(header["actionKeys"]) == 10
+    assert header["trackNotes"][0] == "and 3 more actions"
 
 
 def test_pictures_hold_every_pixel(tmp_path):

@@ -106,8 +106,8 @@ def describe(record: EpisodeRecord, report: Mapping[str, Any] | None, packed: Pa
         "kinds": list(dict.fromkeys(event.label for event in record.blocks)),
         "pairs": [{"query": list(pair.query), "key": list(pair.key)} for pair in record.pairs],
         "marks": (marks := bookmarks(record)),
-        "marksText": f"▲ bookmarks: {', '.join(dict.fromkeys(mark['why'] for mark in marks))}" if marks else "",
-        "actionKeys": _action_keys(record),
+        "actionKeys": (keys := _action_keys(record))[:NAMED_ACTIONS],
+        "trackNotes": _track_notes(len(keys), marks),
         "opening": opening(record, list(kept)),
         "removal": None if removal is None else {"unit": removal.unit, "method": removal.method},
         # No effect is enlarged to look like a large one.
@@ -150,8 +150,15 @@ def _action_keys(record: EpisodeRecord) -> list[tuple[int, str]]:
     if not record.discrete:
         return []
     numbers, counts = np.unique(record.action.reshape(record.num_steps, -1)[:, 0], return_counts=True)
-    often = [int(numbers[place]) for place in np.argsort(-counts, kind="stable")[:NAMED_ACTIONS]]
+    often = [int(numbers[place]) for place in np.argsort(-counts, kind="stable")]
     return [(at, record.actions[at] if at < len(record.actions) else f"action {at}") for at in often]
+
+
+def _track_notes(actions: int, marks: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return notes beside the colours of the timeline: how many actions have no entry, and what the bookmarks are."""
+    more = [f"and {actions - NAMED_ACTIONS} more actions"] if actions > NAMED_ACTIONS else []
+    why = ", ".join(dict.fromkeys(mark["why"] for mark in marks))
+    return more + ([f"▲ bookmarks: {why}"] if why else [])
 
 
 def bookmarks(record: EpisodeRecord) -> list[dict[str, Any]]:

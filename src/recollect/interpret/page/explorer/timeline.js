@@ -46,13 +46,13 @@ function nameRow(g, name, unit, x, y) {
   if (unit) write(g, unit, x, y + 11, ink.soft, "right");
 }
 /** What the colours of the actions and the marks mean. */
-function showTrackKeys({ actionKeys, marksText }) {
+function showTrackKeys({ actionKeys, trackNotes }) {
   const keys = actionKeys.map(([i, text]) => {
     const swatch = make("i");
     swatch.style.background = ACTIONS[i % ACTIONS.length];
     return make("span", { class: "key" }, swatch, text);
   });
-  $("track-keys").replaceChildren(...keys, make("span", { class: "key", text: marksText }));
+  $("track-keys").replaceChildren(...keys, ...trackNotes.map((text) => make("span", { class: "key", text })));
 }
 /** Blocks of the events; x(t) is where step t begins. A name stands in its block, after or before it, where there is room. */
 function eventBlocks(g, ep, x, y, height) {
