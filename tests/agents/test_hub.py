@@ -3,8 +3,8 @@
 import sys
 
 import pytest
-from tests.agents.fake_hub import TOKEN, running_hub
 
+from fake_hub import TOKEN, running_hub
 from recollect.agents import hub
 
 constants = pytest.importorskip("huggingface_hub.constants")

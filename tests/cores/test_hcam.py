@@ -2,8 +2,8 @@ import dataclasses
 
 import pytest
 import torch
-from tests.cores.largest_tensor import LargestTensor
-from tests.cores.samples import hcam as samples
+from largest_tensor import LargestTensor
+from samples import hcam as samples
 from torch.utils.flop_counter import FlopCounterMode
 
 from recollect.cores.hcam import ChunkAttentionVariant, HierarchicalChunkMemoryConfig

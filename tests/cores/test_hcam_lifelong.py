@@ -4,7 +4,7 @@ import os
 
 import pytest
 import torch
-from tests.cores.samples import hcam as samples
+from samples import hcam as samples
 
 from recollect.cores.hcam import ChunkAttentionVariant, HierarchicalChunkMemoryConfig
 from recollect.cores.hcam import lifelong as module

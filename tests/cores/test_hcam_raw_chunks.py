@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from tests.cores.samples import hcam as samples
-from tests.cores.test_hcam import data, make
+from samples import hcam as samples
+from test_hcam import data, make
 
 from recollect.certify import certify, from_config
 from recollect.cores.hcam import HierarchicalChunkMemoryConfig

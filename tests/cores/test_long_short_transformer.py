@@ -2,7 +2,7 @@ import re
 
 import pytest
 import torch
-from tests.cores.samples.long_short_transformer import CONFIGS
+from samples.long_short_transformer import CONFIGS
 
 from recollect.cores.long_short import core as module
 from recollect.cores.long_short.config import LongShortTransformerConfig

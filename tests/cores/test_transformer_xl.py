@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from tests.cores.samples import transformer_xl as samples
+from samples import transformer_xl as samples
 
 from recollect.cores.transformer_xl import core as module
 from recollect.cores.transformer_xl.config import TransformerXLConfig

@@ -140,7 +140,7 @@ def test_an_evaluation_of_a_finished_run_names_the_world(tmp_path, fault, moment
     fit(config(LIMIT), tmp_path / "run")
     arrange(fault, moment, 1)
     Plan.built = 1
-    with pytest.raises(WorldError, match=r"Brittle: .*(then try again|Set a limit|Put the world right)"):
+    with pytest.raises(WorldError, match=r"Brittle( in its \w+)?: .*(then try again|Set a limit|Put the world right)"):
         evaluate_run(tmp_path / "run", samples=4)
 
 

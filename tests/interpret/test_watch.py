@@ -85,7 +85,7 @@ def test_nothing_is_left_behind_where_no_frame_can_be_read(tmp_path):
     with pytest.raises(ValueError, match="not one frame"):
         list(watch(detector(), [Frame(0, 0.0, None)], out=tmp_path / "seen.mp4"))
     assert list(tmp_path.iterdir()) == []
-    for path, said in ((tmp_path / "none.mp4", "does not exist"), (tmp_path, "does not exist")):
+    for path, said in ((tmp_path / "none.mp4", "does not exist"), (tmp_path, "this is a folder")):
         with pytest.raises(ValueError, match=said):
             next(watch(detector(), path))
 

@@ -82,7 +82,7 @@ def test_a_run_of_an_older_version_is_loaded_with_its_task(made, tmp_path):
 
 def test_a_run_of_an_older_version_without_its_data_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "rows.csv").write_text("a,b,target\n" + "1,2,x\n3,4,y\n" * 10)
+    (tmp_path / "rows.csv").write_text("a,b,target\n" + "1.5,2,x\n3,4,y\n" * 10)
     fit(replace(CONFIG, task=Arrays(path="rows.csv"), fit=FitConfig(steps=1)), tmp_path / "run")
     (tmp_path / "rows.csv").unlink()
     assert recollect.load(tmp_path / "run").spec.class_names == ("x", "y")

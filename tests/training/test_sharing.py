@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.agents.fake_hub import TOKEN, running_hub
 
 import recollect
+from fake_hub import TOKEN, running_hub
 from recollect.agents import model_sources
 from recollect.cli import main
 from recollect.recipes.agent_sizes import lite_core
