@@ -45,7 +45,7 @@ class Demonstrations:
         names = ("levels", "episodes", "seed", "words", "vocabulary", "seconds")
         config = DemonstrationsConfig(**{name: getattr(self, name) for name in names})
         processes = (os.cpu_count() or 1) if self.processes is None else self.processes
-        with stop_on_signal(), ProgressDisplay(Console(stderr=True, emoji=False)):
+        with stop_on_signal(), ProgressDisplay():
             count = ProgressReporter(self.episodes * len(self.levels), "episodes")
             about = record_demonstrations(
                 config, self.out, processes=processes, on_progress=lambda there: count.update(lambda: there)

@@ -64,7 +64,7 @@ class Evaluate:
         self._require_supported()
         options: dict[str, Any] = {"seed": self.seed, "device": self.device, "best": self.best, "trust": self.trust}
         options["greedy"] = None if self.policy == "run" else self.policy == "greedy"
-        with interrupts.stop_on_signal(), progress.ProgressDisplay(Console(stderr=True, emoji=False)):
+        with interrupts.stop_on_signal(), progress.ProgressDisplay():
             found = evaluate_run(self.directory, samples=self.samples, **options)
         for line in describe_torn_checkpoints(self.directory, best=self.best):
             print_status(line, style="yellow")
@@ -75,7 +75,7 @@ class Evaluate:
         self._write_answers(found, console)
         if self.video is not None:
             existing = set(self.video.glob("*"))
-            with interrupts.stop_on_signal(), progress.ProgressDisplay(Console(stderr=True, emoji=False)):
+            with interrupts.stop_on_signal(), progress.ProgressDisplay():
                 film = record_run(self.directory, self.video, **options)
             print_status(f"video: {film.mp4}, {film.gif}")
             with reopen_loggers(self.log, self.directory) as logs:
@@ -85,7 +85,7 @@ class Evaluate:
                 _report_replaced(film.mp4, "folder (--video)")
         if self.record is not None:
             existed = Path(self.record).is_file()
-            with interrupts.stop_on_signal(), progress.ProgressDisplay(Console(stderr=True, emoji=False)):
+            with interrupts.stop_on_signal(), progress.ProgressDisplay():
                 recording = save_episodes(
                     self.directory, self.record, episodes=self.samples, noise=self.noise, **options
                 )
@@ -213,7 +213,7 @@ class Explore:
         explored = []
         for directory, folder in zip(self.directories, output_folders(self.out, self.directories), strict=True):
             existing = (folder / "metrics.json").exists()
-            with stop_on_signal(), ProgressDisplay(Console(stderr=True, emoji=False)):
+            with stop_on_signal(), ProgressDisplay():
                 found = explore_run(directory, folder, **options)
             explored.append(found)
             with reopen_loggers(self.log, directory) as logs:
@@ -352,7 +352,7 @@ class Push:
         from recollect.training.sharing import push_to_hub
 
         options: dict[str, Any] = {name: getattr(self, name) for name in ("best", "samples", "private", "trust")}
-        with interrupts.stop_on_signal(), progress.ProgressDisplay(Console(stderr=True, emoji=False)):
+        with interrupts.stop_on_signal(), progress.ProgressDisplay():
             address = push_to_hub(self.source, self.repository, **options)
         console.print(address, highlight=False, soft_wrap=True, markup=False)
         return 0

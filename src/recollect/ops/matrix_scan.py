@@ -24,7 +24,7 @@ section 6. The masks are ours.
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -36,6 +36,10 @@ CHUNK = 32
 """Most steps of a chunk with one decay for a head."""
 ROW_CHUNK = 16
 """Most steps of a chunk with a decay for each row, whose inverse is at most exp(16 x the largest |log decay|)."""
+
+
+Recurrence = Callable[..., tuple[Tensor, Tensor]]
+"""Returns the outputs of a recurrence, and its new memory."""
 
 
 class Write(NamedTuple):
@@ -62,10 +66,7 @@ def linear_attention(
         Outputs ``[b, t, h, v]`` and the new memory, in the dtype of the memory.
     """
     given = queries, keys, values, log_decay, memory, first
-    if is_transformed() or values.shape[1] == 1:
-        return plain_linear_attention(*given)
-    outputs, last = _chunked_linear_attention(*given)
-    return plain_linear_attention(*given) if is_broken_after_reset(outputs, first) else (outputs, last)
+    return _run(_chunked_linear_attention, plain_linear_attention, first, given)
 
 
 def _chunked_linear_attention(
@@ -118,10 +119,7 @@ def delta_rule(
         Outputs ``[b, t, h, v]`` and the new memory, in the dtype of the memory.
     """
     given = queries, keys, values, reads, log_decay, memory, first, write
-    if is_transformed() or values.shape[1] == 1:
-        return plain_delta_rule(*given)
-    outputs, last = _chunked_delta_rule(*given)
-    return plain_delta_rule(*given) if is_broken_after_reset(outputs, first) else (outputs, last)
+    return _run(_chunked_delta_rule, plain_delta_rule, first, given)
 
 
 def _chunked_delta_rule(
@@ -158,6 +156,14 @@ def _chunked_delta_rule(
         read = (q_start + shown @ of_memory) @ before
         outputs = (outputs + torch.where(start[..., None], read, 0.0)).flatten(2, 3)
         return outputs[:, :, :steps].transpose(1, 2).to(memory.dtype), last.to(memory.dtype)
+
+
+def _run(chunked: Recurrence, plain: Recurrence, first: Tensor, given: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
+    """Run the chunked form of a recurrence, and its loop over steps where that form cannot be used."""
+    if is_transformed() or first.shape[1] == 1:
+        return plain(*given)
+    outputs, last = chunked(*given)
+    return plain(*given) if is_broken_after_reset(outputs, first) else (outputs, last)
 
 
 def is_broken_after_reset(outputs: Tensor, first: Tensor) -> bool:

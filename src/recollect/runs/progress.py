@@ -70,11 +70,11 @@ class ProgressDisplay:
     """A context that shows the progress reported in it: a temporary bar in a terminal, occasional lines elsewhere.
 
     Args:
-        console: where.
+        console: where; the error stream when None.
     """
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console = console or Console(stderr=True, emoji=False)
         self._began = self._printed = perf_counter()
         self._bar: bar.Progress | None = None
         if console.is_terminal:

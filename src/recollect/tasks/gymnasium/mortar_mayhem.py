@@ -31,7 +31,7 @@ from typing import Any
 from recollect.config import require, require_at_least
 from recollect.gymnasium_ids import MEMORY_GYM
 from recollect.lazy import gymnasium, np, torch
-from recollect.tasks.worlds.contract import Step, Truth, World, WorldConfig, WorldSpec, require_form
+from recollect.tasks.worlds.contract import Step, Truth, World, WorldConfig, WorldSpec, require_form, require_range
 
 SIDE = 84
 """Side of the official frames in pixels."""
@@ -233,9 +233,8 @@ class EndlessMortarMayhem(World):
         if not self.begun:
             raise RuntimeError("EndlessMortarMayhem: call reset() first")
         require_form(actions, self.spec.action_space, self.batch_size)
+        require_range(actions, STAND, ON)
         chosen = actions.cpu().numpy()
-        if (chosen < 0).any() or (chosen > ON).any():
-            raise ValueError(f"action {chosen[(chosen < 0) | (chosen > ON)][0]} is out of range: use 0..{ON}")
         first = self.over
         frames, reward, failed = [], np.zeros(self.batch_size, dtype=np.float32), np.zeros_like(first)
         for row, arena in enumerate(self.arenas):

@@ -25,7 +25,7 @@ from recollect.config import require, require_at_least
 from recollect.lazy import gymnasium, np, torch
 from recollect.tasks.gymnasium.mortar_mayhem import average_blocks
 from recollect.tasks.gymnasium.silence import Silence
-from recollect.tasks.worlds.contract import Scene, Step, World, WorldConfig, WorldSpec, require_form
+from recollect.tasks.worlds.contract import Scene, Step, World, WorldConfig, WorldSpec, require_form, require_range
 
 SIDE = 84
 """Side of the official frames in pixels; their polygons fill circles of radius 20."""
@@ -112,10 +112,8 @@ class Polygons(World):
         if not self.begun:
             raise RuntimeError("Polygons: call reset() first")
         require_form(actions, self.spec.action_space, self.batch_size)
+        require_range(actions, 0, self.config.states - 1)
         chosen = actions.cpu().numpy()
-        wrong = (chosen < 0) | (chosen >= self.config.states)
-        if wrong.any():
-            raise ValueError(f"action {chosen[wrong][0]} is out of range: use 0..{self.config.states - 1}")
         first, reward = self.over, np.zeros_like(self.total)
         for row, environment in enumerate(self.rows):
             if first[row]:

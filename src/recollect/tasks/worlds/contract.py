@@ -230,6 +230,13 @@ def require_form(actions: torch.Tensor, space: gymnasium.Space[Any], batch_size:
         )
 
 
+def require_range(actions: torch.Tensor, first: int, last: int) -> None:
+    """Raise ``ValueError`` unless all actions are whole numbers from ``first`` to ``last``."""
+    low, high = int(actions.min()), int(actions.max())
+    if low < first or high > last:
+        raise ValueError(f"action {low if low < first else high} is out of range: use {first}..{last}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class WorldConfig(CheckedConfig, ABC):
     """Base of the configs of worlds, whose fields set the difficulty."""
@@ -416,8 +423,6 @@ class TensorWorld(World, Generic[S]):
         space = self.spec.action_space
         require_form(actions, space, self.batch_size)
         if isinstance(space, gymnasium.spaces.Discrete) and self.device.type == "cpu":
-            low, high, first, last = int(actions.min()), int(actions.max()), space.start, space.start + space.n - 1
-            if low < first or high > last:
-                raise ValueError(f"action {low if low < first else high} is out of range: use {first}..{last}")
+            require_range(actions, int(space.start), int(space.start + space.n - 1))
         # Worlds index tables with actions, and bytes would index as a mask.
         return actions if isinstance(space, gymnasium.spaces.Box) else actions.long()
