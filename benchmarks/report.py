@@ -26,7 +26,7 @@ from report_learned import (
     video_table,
 )
 from report_maps import faithful_table, head_table, place_table, trusted_table, untrained_table
-from report_papers import first_claims, runs, scoreboard, state, verdict_counts
+from report_papers import current_counts, first_claims, runs, scoreboard, state, verdict_counts
 from report_pays import draw_pays
 from report_roofline import equal_table, figure_roofline, linear_table, roofline_table
 from report_speed import (
@@ -64,6 +64,7 @@ BLOCKS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/results/index.md": {"scoreboard": scoreboard, "results": first_screen},
     "docs/results/state.md": {
         "counts": verdict_counts,
+        "current": current_counts,
         **{page: partial(state, paper) for paper, page in PAGES.items()},
         **{f"{page}-runs": partial(runs, paper) for paper, page in PAGES.items()},
     },

@@ -1,8 +1,6 @@
 """Compare the claims of the papers with result files, for the scoreboard, README and the state of the reproduction.
 
-A claim *holds* where three seeds or more of both rows have 95 % intervals that are apart, the claim's way round, and is
-the *opposite* where they are apart the other way round; else it is *not shown*, with the reason. A claim that two rows
-do alike holds where both intervals lie within ``MARGIN`` of each other.
+``verdicts.py`` says when a claim holds. Results of a config that is no longer the recipe's count as not run.
 """
 
 import math
@@ -15,15 +13,14 @@ import numpy as np
 
 import source_tree  # noqa: F401
 from claims import CLAIMS, HTM, PAGES, SHORT, Claim
-from recollect.evaluation.confidence_interval import seeds_interval
 from recollect.recipes import RECIPES
 from recollect.recipes.base import Run
+from recollect.recipes.result_files import is_current, read_results
 from recollect.recipes.result_tables import markdown_cell, markdown_table
 from recollect.training.training_aids import all_training_aids
-from report_tables import Row, finished, middle, read_runs
+from report_tables import RESULTS, Row, finished, middle
+from verdicts import SEEDS, amount, verdict
 
-SEEDS, MARGIN = 3, 0.05
-"""Seeds that a verdict needs, and how far apart rows that do alike may be."""
 MORE_RECIPES = {HTM: ("htm-t-maze", "htm-visual-match")}
 """Recipes of a paper that no claim names."""
 NO_RESULT = ("not run", "needs data", "needs an accelerator")
@@ -72,6 +69,20 @@ def verdict_counts() -> str:
     return f"All {len(CLAIMS)} claims: {counts}."
 
 
+def current_counts() -> str:
+    """Return a sentence with the number of result files whose config is still their recipe's."""
+    old, number = [], 0
+    for recipe in RECIPES:
+        found, current = finished(read_results(RESULTS / recipe)), _current(recipe)
+        number += len(current)
+        kept = {(run["label"], run["seed"]) for run in current}
+        old += [
+            f"`{recipe}/{run['label']}-seed{run['seed']}`" for run in found if (run["label"], run["seed"]) not in kept
+        ]
+    others = f"; of an earlier config, and not counted above: {', '.join(old)}" if old else ""
+    return f"{number} finished runs have the config that their recipe has today{others}."
+
+
 def state(paper: str) -> str:
     """Return the table of a paper: every table, figure and study, with its verdict."""
     rows = []
@@ -90,62 +101,12 @@ def compare(claim: Claim) -> Finding:
     """Return our numbers and the verdict."""
     if not claim.first:
         return Finding(claim.missing, "", (0, 0))
-    first, second = (finished(read_runs(claim.recipe, label)) for label in (claim.first, claim.second))
+    first, second = (results(claim.recipe, label) for label in (claim.first, claim.second))
     seeds = (len(first), len(second))
     if not first or not second:
         return Finding(claim.missing, "", seeds)
     ours = _numbers(claim, first, second) + _training_aids(first)
-    return Finding(_verdict(claim, first, second), ours, seeds)
-
-
-def _verdict(claim: Claim, first: Sequence[Row], second: Sequence[Row]) -> str:
-    fewest = min(len(first), len(second))
-    seeds = "" if fewest >= SEEDS else f" ({fewest} seed{'s' if fewest > 1 else ''})"
-    if claim.trained is not None and not _above_chance(second, claim.trained):
-        return f"not shown ({markdown_cell(claim.names[1])} is not trained)"
-    (low, high), (other_low, other_high) = _intervals(claim, first, second)
-    if claim.kind == "alike":
-        apart = max(high, other_high) - min(low, other_low) > MARGIN
-        disjoint = low > other_high or high < other_low
-        holds, opposite = not apart, apart and disjoint
-    else:
-        holds, opposite = low > other_high, high < other_low
-    if opposite:
-        return f"opposite{seeds}"
-    return "holds" if holds and not seeds else f"not shown{seeds}"
-
-
-def _intervals(
-    claim: Claim, first: Sequence[Row], second: Sequence[Row]
-) -> tuple[tuple[float, float], tuple[float, float]]:
-    if claim.kind == "samples":  # fewer are better
-        return _range(first, "samples_to_perfect", -1), _range(second, "samples_to_perfect", -1)
-    if claim.kind == "frames":
-        return _range(first, "frames_per_second"), _range(second, "frames_per_second")
-    return _interval(first, claim.test), _interval(second, claim.test)
-
-
-def _range(runs: Sequence[Row], field: str, sign: int = 1) -> tuple[float, float]:
-    found = [sign * _amount(run, field) for run in runs]
-    return min(found), max(found)
-
-
-def _amount(run: Row, field: str) -> float:
-    """Return a number of a result; infinity where a run ended before it reached the score."""
-    return math.inf if run[field] is None else float(run[field])
-
-
-def _interval(runs: Sequence[Row], test: str) -> tuple[float, float]:
-    tests = [run["tests"][test] for run in runs]
-    found = seeds_interval([np.array(one["correct"]) for one in tests], [np.array(one["asked"]) for one in tests])
-    return found.low, found.high
-
-
-def _above_chance(runs: Sequence[Row], test: str) -> bool:
-    """Whether the interval of a row on a test lies above chance, or above its own untrained weights."""
-    trained = test.removesuffix(", untrained")
-    floor = middle([run["tests"][test]["score" if trained != test else "chance"] for run in runs])
-    return _interval(runs, trained)[0] > floor
+    return Finding(verdict(claim, first, second), ours, seeds)
 
 
 def _numbers(claim: Claim, first: Sequence[Row], second: Sequence[Row]) -> str:
@@ -161,10 +122,10 @@ def _numbers(claim: Claim, first: Sequence[Row], second: Sequence[Row]) -> str:
 
 
 def _shown_amount(runs: Sequence[Row], field: str, unit: str) -> str:
-    amount, beyond = middle([_amount(run, field) for run in runs]), ""
-    if math.isinf(amount):  # some runs ended without it
-        amount, beyond = max(run["samples"] for run in runs), "more than "
-    return f"{beyond}{amount:,.0f} {unit}".replace(",", " ")
+    found, beyond = middle([amount(run, field) for run in runs]), ""
+    if math.isinf(found):  # some runs ended without it
+        found, beyond = max(run["samples"] for run in runs), "more than "
+    return f"{beyond}{found:,.0f} {unit}".replace(",", " ")
 
 
 def _control(runs: Sequence[Row], test: str) -> str:
@@ -182,11 +143,23 @@ def _seeds(found: Finding) -> str:
     return str(found.seeds[0]) if found.seeds[0] == found.seeds[1] else ", ".join(map(str, found.seeds))
 
 
+def results(recipe: str, label: str) -> list[Row]:
+    """Return the finished results of a row, if its config and its tests are still those of the recipe."""
+    return [run for run in _current(recipe) if run["label"] == label]
+
+
 @cache
-def _results(recipe: str) -> tuple[Row, ...]:
-    """Return label, scale, seed and seconds of the finished runs of a recipe."""
-    kept = ("label", "scale", "seed", "seconds")
-    return tuple({key: run[key] for key in kept} for run in finished(read_runs(recipe)))
+def _current(recipe: str) -> tuple[Row, ...]:
+    rows = {scale: _rows(recipe, scale) for scale in scales(recipe)}
+    found = []
+    for result in read_results(RESULTS / recipe):
+        row = rows.get(result["scale"], {}).get(result["label"])
+        if row is not None:
+            fit = replace(row.config.fit, seed=result["seed"])
+            config = replace(row.config, fit=fit, device=result["config"].get("device", row.config.device))
+            if is_current(result, replace(row, config=config)):
+                found.append(result)
+    return tuple(found)
 
 
 @cache
@@ -207,7 +180,7 @@ def runs(paper: str) -> str:
             planned = {label: _planned(recipe, scale, run) for label, run in _rows(recipe, scale).items()}
             done = [
                 float(run["seconds"]) / 3600
-                for run in _results(recipe)
+                for run in _current(recipe)
                 if run["scale"] == scale and run["seed"] < planned.get(run["label"], 0)
             ]
             total = sum(planned.values())
@@ -244,14 +217,14 @@ def _still_to_run(claim: Claim, found: Finding) -> str:
 def _hours(claim: Claim, label: str) -> float | None:
     """Return the hours of one run of a row: measured, or its limit, or as the recipe's others; None if unknown."""
     scale = next((scale for scale in scales(claim.recipe) if label in _rows(claim.recipe, scale)), "lite")
-    runs = [run for run in _results(claim.recipe) if run["label"] == label]
+    runs = results(claim.recipe, label)
     limit = (
         _rows(claim.recipe, scale)[label].config.fit.processor_seconds if label in _rows(claim.recipe, scale) else None
     )
     if not runs and limit is not None:
         return limit / 3600
     for recipe in filter(None, (claim.recipe, claim.like)):
-        runs = runs or [run for run in _results(recipe) if run["scale"] == scale]
+        runs = runs or [run for run in _current(recipe) if run["scale"] == scale]
     return float(np.mean([run["seconds"] for run in runs])) / 3600 if runs else None
 
 

@@ -15,7 +15,7 @@ from recollect.files import write_atomically
 from recollect.recipes.data_sheet import GOOD, TITLES, TRAINED_ITEMS, measures
 from recollect.recipes.data_sheet_pages import Measure, read_sheet
 from recollect.recipes.memory_suite import memory_suite_table
-from recollect.recipes.reproduce import read_results
+from recollect.recipes.result_files import read_results
 from recollect.recipes.result_tables import markdown_table
 from report_tables import ROOT, read
 

@@ -120,34 +120,3 @@ def test_claims_name_rows_and_tests_that_exist():
             assert label in rows, claim
             if claim.kind in ("above", "alike") and not label.endswith("-paper"):
                 assert claim.test in rows[label].scored, claim
-
-
-def seeds_of(score, number=3, chance=0.5, rows=400):
-    asked = [1.0] * rows
-    correct = [1.0] * round(score * rows) + [0.0] * (rows - round(score * rows))
-    test = {"score": score, "chance": chance, "correct": correct, "asked": asked}
-    return [{"tests": {"": test, "easy": test}}] * number
-
-
-@pytest.mark.parametrize(
-    ("kind", "first", "second", "trained", "verdict"),
-    [
-        ("above", seeds_of(0.9), seeds_of(0.7), None, "holds"),
-        ("above", seeds_of(0.9), seeds_of(0.7, number=1), None, "not shown (1 seed)"),
-        ("above", seeds_of(0.7), seeds_of(0.9), None, "opposite"),
-        ("above", seeds_of(0.7, number=2), seeds_of(0.9), None, "opposite (2 seeds)"),
-        ("above", seeds_of(0.8), seeds_of(0.81), None, "not shown"),
-        ("above", seeds_of(0.9), seeds_of(0.5), "easy", "not shown (other is not trained)"),
-        ("above", seeds_of(0.9), seeds_of(0.7), "easy", "holds"),
-        ("alike", seeds_of(1.0), seeds_of(0.99), None, "holds"),
-        ("alike", seeds_of(0.9), seeds_of(0.7), None, "opposite"),
-        ("alike", seeds_of(0.52), seeds_of(0.55), None, "not shown"),
-    ],
-)
-def test_verdicts_follow_from_seeds_and_intervals(kind, first, second, trained, verdict):
-    import report_papers
-
-    claim = report_papers.Claim(
-        paper="", place="", text="", published="", recipe="", names=("one", "other"), kind=kind, trained=trained
-    )
-    assert report_papers._verdict(claim, first, second) == verdict

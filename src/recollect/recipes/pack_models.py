@@ -15,7 +15,8 @@ from recollect.agents.model_sources import RESULTS, SHIPPED
 from recollect.config import to_json
 from recollect.files import read_json, without_nan, write_atomically
 from recollect.recipes.base import Run
-from recollect.recipes.reproduce import has_result, run_folder
+from recollect.recipes.reproduce import run_folder
+from recollect.recipes.result_files import has_result
 from recollect.recipes.shipped_models import MODELS
 from recollect.runs.run_directory import RunRecord
 from recollect.training import REGISTRY

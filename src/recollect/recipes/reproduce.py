@@ -34,12 +34,13 @@ from rich.console import Console
 from recollect.agents.sequence_classifier import SequenceClassifier
 from recollect.agents.sequence_model import SequenceModel
 from recollect.agents.sit import SiT
-from recollect.config import from_json, to_json
+from recollect.config import to_json
 from recollect.evaluation.confidence_interval import interquartile_mean, seeds_interval
-from recollect.files import read_json, replace_between, require_json_type, without_nan, write_atomically
+from recollect.files import replace_between, without_nan, write_atomically
 from recollect.recipes.base import Recipe, Run, Test
 from recollect.recipes.learner_frames import frames_table
 from recollect.recipes.memory_requirements import policies_of, requirements_of
+from recollect.recipes.result_files import has_result, read_result, read_results
 from recollect.recipes.result_tables import markdown_cell, markdown_table
 from recollect.runs.errors import RunError
 from recollect.runs.folder_lock import InUseError
@@ -58,7 +59,6 @@ FINAL_SAMPLES = 512
 """Rows or episodes in the score of a finished run."""
 FILLED, TIMED = 200, 100
 """Steps of a stream before the timed ones, and timed steps."""
-REMEDY = "remove it; what is missing then is run again"
 PERFECT = (
     "Perfect after: rows that had been trained on when an evaluation on the way first had no mistake, median over "
     "seeds. The score is of other rows, and may have one."
@@ -295,24 +295,6 @@ def write_tables(recipe: Recipe, root: str | PathLike[str] = ".") -> Path:
     return path
 
 
-def read_results(folder: Path) -> list[dict[str, Any]]:
-    """Read the results in a recipe's folder, by file name.
-
-    Raises:
-        ValueError: a damaged file, or one whose name does not match its content (a copy would count as another seed).
-    """
-    return [_read_result(path) for path in sorted(folder.glob("*-seed*.json"))]
-
-
-def _read_result(path: Path) -> dict[str, Any]:
-    result = read_json(path, REMEDY)
-    require_json_type(result, dict, path)
-    said = result.get("recipe"), f"{result.get('label')}-seed{result.get('seed')}.json"
-    if said != (path.parent.name, path.name):
-        raise ValueError(f"{path} holds {'/'.join(map(str, said))}, not what its name says: {REMEDY}")
-    return result
-
-
 def _without(text: str, name: str) -> str:
     """Remove two markers and the text between them from a page."""
     before, begin, rest = text.partition(f"<!-- {name}:begin -->")
@@ -333,7 +315,7 @@ def _experiments(base: Path) -> dict[str, list[dict[str, Any]]]:
 @cache
 def _read_speed(path: Path, modified: int, size: int) -> dict[str, Any]:
     """Return what :func:`frames_table` needs of a result; the tables of the next recipe do not read the file again."""
-    result = _read_result(path)
+    result = read_result(path)
     return {key: result.get(key) for key in ("recipe", "scale", "core", "label", "status", "frames_per_second")}
 
 
@@ -473,18 +455,6 @@ def _samples(results: Sequence[Mapping[str, Any]]) -> str:
     if any(samples is None for samples in reached):
         return ""
     return f" (perfect after {int(np.median(reached)):,} samples)".replace(",", " ")
-
-
-def has_result(path: Path, run: Run) -> bool:
-    """Return whether a file has the result of a row: of its config, and of all its tests."""
-    if not path.is_file():
-        return False
-    result = _read_result(path)
-    try:  # decoded first: older files lack newer fields
-        config = from_json(result["config"], TrainerConfig, REGISTRY)
-    except ValueError:  # an unknown field or kind
-        return False
-    return result["status"] == "ok" and config == run.config and run.scored.keys() <= result["tests"].keys()
 
 
 def _summary(result: Mapping[str, Any]) -> str:

@@ -1,0 +1,49 @@
+"""Read the result files of recipes, and compare them with the rows that they claim to be of."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from recollect.config import from_json
+from recollect.files import read_json, require_json_type
+from recollect.recipes.base import Run
+from recollect.training import REGISTRY, TrainerConfig
+
+REMEDY = "remove it; what is missing then is run again"
+
+
+def read_results(folder: Path) -> list[dict[str, Any]]:
+    """Read the results in a recipe's folder, by file name.
+
+    Raises:
+        ValueError: a damaged file, or one whose name does not match its content (a copy would count as another seed).
+    """
+    return [read_result(path) for path in sorted(folder.glob("*-seed*.json"))]
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """Read the result of one run.
+
+    Raises:
+        ValueError: as :func:`read_results`.
+    """
+    result = read_json(path, REMEDY)
+    require_json_type(result, dict, path)
+    said = result.get("recipe"), f"{result.get('label')}-seed{result.get('seed')}.json"
+    if said != (path.parent.name, path.name):
+        raise ValueError(f"{path} holds {'/'.join(map(str, said))}, not what its name says: {REMEDY}")
+    return result
+
+
+def has_result(path: Path, run: Run) -> bool:
+    """Return whether a file has the result of a row."""
+    return path.is_file() and is_current(read_result(path), run)
+
+
+def is_current(result: Mapping[str, Any], run: Run) -> bool:
+    """Return whether a run ended well, and has the config of a row and all of its tests."""
+    try:  # decoded first: older files lack newer fields
+        config = from_json(result["config"], TrainerConfig, REGISTRY)
+    except ValueError:  # an unknown field or kind
+        return False
+    return result["status"] == "ok" and config == run.config and run.scored.keys() <= result["tests"].keys()
