@@ -382,6 +382,33 @@ def test_bad_inputs_are_named(change, message):
 
 
 @pytest.mark.parametrize(
+    ("space", "right", "wrong"),
+    [
+        (spaces.Discrete(3, start=5), 7, [4, 8, 0, 6.5]),
+        (spaces.MultiDiscrete([2, 3], start=[1, 0]), [2, 2], [[0, 0], [1, 3], [-1, -1]]),
+        (spaces.MultiBinary(2), [0, 1], [[0, 2], [-1, 1]]),
+    ],
+    ids=str,
+)
+def test_a_stream_names_a_previous_action_outside_of_its_space(space, right, wrong):
+    agent = tiny_agent(action_space=space)
+    stream, twin = agent.stream(2), agent.stream(2)
+    seen, reward = torch.randn(2, 3, dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
+    valid = ActorInputs(seen, torch.tensor([right, right]), reward)
+    for action in wrong:
+        inputs = valid._replace(action=torch.tensor([right, action]))
+        with pytest.raises(ValueError, match=r"action=.* in row 1: it is not in .*; give the action that was taken"):
+            stream.step(inputs, torch.tensor([True, False]))
+        with pytest.raises(ValueError, match="in row 0: it is not in"):
+            stream.step_rows(ActorInputs(*(part[1:] for part in inputs[:3])), [0], False)
+        stream.step(inputs, torch.tensor([False, True]))  # anything where an episode begins
+        twin.step(valid, torch.tensor([False, True]))
+    torch.testing.assert_close(stream.state, twin.state)
+    silent = tiny_agent(action_space=space, previous_action="none").stream(2)
+    silent.step(valid._replace(action=torch.tensor([right, wrong[0]])), False)
+
+
+@pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"width": 0}, "width=0"),

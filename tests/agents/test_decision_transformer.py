@@ -109,6 +109,17 @@ def test_play_equals_reading_the_whole_context_again(key, stride, timestep, b):
             assert float(values[t][row]) == pytest.approx(wished[-1], abs=1e-4)
 
 
+def test_play_names_a_previous_action_outside_of_its_space():
+    stream, twin = agent_for("tlb").stream(2), agent_for("tlb").stream(2)
+    inputs = ActorInputs(torch.randn(2, 3), torch.tensor([9, 9]), torch.zeros(2))
+    for one in (stream, twin):
+        one.step(inputs)  # a context begins: there is no previous action
+    with pytest.raises(ValueError, match=r"action=9 in row 1: it is not in Discrete\(4\)"):
+        stream.step(inputs, [True, False])
+    valid = inputs._replace(action=torch.tensor([9, 3]))
+    torch.testing.assert_close(stream.step(valid, [True, False]).policy, twin.step(valid, [True, False]).policy)
+
+
 @pytest.mark.parametrize("key", CORE_CONFIGS)
 def test_play_continues_outside_of_inference_mode(key):
     agent = agent_for(key, 4, "first")

@@ -30,7 +30,14 @@ from recollect.agents.decoders import Decoders
 from recollect.agents.encoders import Layers, ObservationEncoder
 from recollect.agents.film_encoders import TokenJoin
 from recollect.agents.normalization import ReturnNorm
-from recollect.agents.policies import ACTION_MASK, Distribution, has_action_mask, mask_logits, policy_for
+from recollect.agents.policies import (
+    ACTION_MASK,
+    Distribution,
+    has_action_mask,
+    mask_logits,
+    policy_for,
+    require_valid,
+)
 from recollect.agents.registry import REGISTRY
 from recollect.agents.saved_model import SavedModel
 from recollect.agents.spaces import space_from_json, space_to_json
@@ -332,6 +339,9 @@ class ActorStream(ModelStream):
         Args:
             inputs: without the time axis; tensors, or NumPy arrays and lists.
             is_first: bool ``[b]``, or one bool for all rows; True resets that row before the step.
+
+        Raises:
+            ValueError: a part of the inputs has the wrong shape or dtype; a previous action is outside of its space.
         """
         return self._step(inputs, is_first, None)
 
@@ -356,6 +366,8 @@ class ActorStream(ModelStream):
         if given is not None:
             return ActorCriticOutput._make(map(to_array, self._step(given, is_first, rows)))
         encoded = agent.encode(inputs, is_first)
+        if agent.config.previous_action == "action":
+            require_valid(agent.policy, agent.action_space, inputs.action, is_first)
         return agent.decide(self.step_core(encoded, rows, is_first), encoded, inputs)
 
 

@@ -84,6 +84,10 @@ class Policy(nn.Module, ABC):
     def encode(self, actions: Tensor) -> Tensor:
         """Encode actions ``[..., *action_space.shape]`` as a network's input, float ``[..., encoding_dim]``."""
 
+    def is_valid(self, actions: Tensor) -> Tensor:
+        """Return which of the actions ``[b, *action_space.shape]`` :meth:`encode` can encode, bool ``[b]``."""
+        return actions.new_ones(len(actions), dtype=torch.bool)
+
 
 def policy_for(space: spaces.Space[Any]) -> Policy:
     """Return the policy for an action space.
@@ -112,6 +116,22 @@ def policy_for(space: spaces.Space[Any]) -> Policy:
     else:
         remedy = "use Discrete, MultiDiscrete, MultiBinary or Box"
     raise ValueError(f"action space {space}: no policy is defined over a {type(space).__name__}; {remedy}")
+
+
+def require_valid(policy: Policy, space: spaces.Space[Any], previous: Tensor, is_first: Tensor) -> None:
+    """Raise ``ValueError`` unless the previous actions ``[b, *shape]`` of all rows that do not begin are choices.
+
+    On a CPU only: elsewhere reading the answer would wait for the device.
+    """
+    if previous.device.type != "cpu" or (valid := policy.is_valid(previous)).all():
+        return
+    wrong = ~(valid | is_first)
+    if wrong.any():
+        row = int(wrong.nonzero()[0])
+        raise ValueError(
+            f"action={previous[row].tolist()} in row {row}: it is not in {space}; give the action that was taken "
+            "before this observation, or is_first=True where an episode begins"
+        )
 
 
 def _require_few_choices(space: spaces.Space[Any]) -> None:
@@ -252,6 +272,10 @@ class CategoricalPolicy(Policy):
         """Encode actions as one-hot ``[..., a]``; a number that is no action as zeros."""
         return (actions[..., None] == self.choices).float()
 
+    def is_valid(self, actions: Tensor) -> Tensor:
+        """Return which numbers ``[b]`` are actions."""
+        return (actions[..., None] == self.choices).any(-1)
+
 
 class MultiCategorical(_Choices):
     """Distribution of k independent choices.
@@ -315,6 +339,10 @@ class MultiCategoricalPolicy(Policy):
         """Encode actions as one-hots side by side, ``[..., p]``; a number that is no choice as zeros."""
         index = _flatten(actions - self.start, self.start.shape)
         return (index.index_select(-1, self.owners) == self.choices).float()
+
+    def is_valid(self, actions: Tensor) -> Tensor:
+        """Return where all entries of the actions ``[b, *shape]`` are choices."""
+        return self.encode(actions).sum(-1) == self.entries
 
 
 class DiagonalGaussian(Distribution):
