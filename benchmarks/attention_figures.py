@@ -66,12 +66,12 @@ FIGURES = (
     Figure(
         agent="spatio-temporal-sequential", past=TIME, everywhere=True, present=SPACE, asks=False,
         boxes=("frame\n{frame}", "residual network\n{map}", "2 convolutions\n{map_dim} channels",
-               "{heads} queries\nfrom the last output", "Transformer-XL\n{memory_len} steps", "policy, value"),
+               "{heads} queries\nfrom its output", "Transformer-XL\n{memory_len} steps", "policy, value"),
     ),
     Figure(
         agent="timesformer-divided", past=TIME, everywhere=False, present=SPACE, asks=True,
         boxes=("frame\n{frame}", "residual network\n{map}", "tokens of {token_dim}\n+ place, time",
-               "its place in {memory_len} frames,\nthen its frame", "linear\n{dim}", "policy, value"),
+               "over {memory_len} frames,\nthen its own", "linear\n{dim}", "policy, value"),
     ),
     Figure(
         agent="timesformer-joint", past=BOTH, everywhere=True, present=BOTH, asks=True,

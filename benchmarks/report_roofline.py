@@ -97,7 +97,7 @@ def _spread_labels(
             columns.append([point])
     placed = []
     for column in columns:
-        beside, heights = 1.4 * max(x for x, _, _ in column), [0.0]
+        beside, heights = 1.25 * max(x for x, _, _ in column), [0.0]
         by_height = sorted(column, key=lambda point: point[1])
         for _, y, _ in by_height:
             heights.append(max(y, heights[-1] * apart))
@@ -119,7 +119,8 @@ def figure_roofline(path: Path) -> None:
     ends = [min(intensity) / 2, max(intensity) * 6]
     axes.plot([ends[0], peak / bandwidth, ends[1]], [bandwidth * ends[0], peak, peak], color="grey", linewidth=1.5)
     axes.annotate(f"{peak / 1e9:.0f} GFLOP/s", (ends[1], peak), va="bottom", ha="right", color="grey")
-    axes.annotate(f"{bandwidth / 1e9:.0f} GB/s", (ends[0], bandwidth * ends[0]), va="bottom", color="grey")
+    middle = (ends[0] * peak / bandwidth) ** 0.5  # of the slope; points are below it
+    axes.annotate(f"{bandwidth / 1e9:.0f} GB/s ", (middle, bandwidth * middle), va="bottom", ha="right", color="grey")
     lowest = peak
     for work, (marker, colour) in WORK.items():
         mine = [(x, row) for x, row in zip(intensity, shown, strict=True) if row["work"] == work]

@@ -86,7 +86,7 @@ def microseconds(row: Any) -> str:
 @cache
 def core_table() -> str:
     """The table of cores; state bytes follow from the config alone."""
-    rows = []
+    rows = ["| key | class | paper | what it remembers | bytes of a stream* |", "|---|---|---|---|---:|"]
     for key in CORES:
         config = core_config(key, CoresBenchmark())
         core = config.build(512)

@@ -51,6 +51,7 @@ def measured_where(environment: Mapping[str, Any]) -> str:
     """The line under a table."""
     threads = environment["threads"]
     command = re.sub(r" --output \S+", "", environment["command"])  # a folder of the machine that measured
+    command = re.sub(r"^__main__\.py", "recollect", command)
     return (
         f"{environment['cpu']}, {threads} thread{'s' if threads != 1 else ''}, torch {environment['torch']}, "
         f"commit {environment['commit']}, {environment['date'][:10]}: `{command}`."

@@ -132,14 +132,16 @@ def tlb(instruction: bool = False) -> Drawing:
         d.arrow(x + 40, 70, x + 40, 136)
         if chunk < 2:
             d.arrow(x + 110, 138, x + 200, 74)
-        if instruction and not chunk:
-            d.box(x + 52, 96, 92, 24)
-            d.text(x + 98, 113, "instruction")
+    if instruction:
+        d.box(24, 92, 92, 24)
+        d.text(70, 109, "instruction")
+        d.arrow(118, 110, 156, 138)
     d.text(135, 60, "slow: slots", anchor="end")
     d.text(135, 166, "fast: a chunk", anchor="end")
-    d.text(196, 104 if not instruction else 132, "" if instruction else "read", anchor="start")
+    d.text(196, 104, "read", anchor="start")
     d.text(290, 104, "write", anchor="end")
-    d.text(400, 208, "slots are written once per chunk; the past comes through them alone")
+    past = "slots are written once per chunk; the past comes through them alone"
+    d.text(400, 208, "every chunk begins with the words of the instruction" if instruction else past)
     return d
 
 
@@ -151,7 +153,7 @@ def ttm() -> Drawing:
     for place in range(3):
         d.box(90, 132 + place * 22, high=18)
     d.text(80, 76, "memory", anchor="end")
-    d.text(80, 166, "input tokens", anchor="end")
+    d.text(80, 166, "n tokens", anchor="end")
     d.arrow(118, 72, 176, 98)
     d.arrow(118, 160, 176, 112)
     d.box(182, 88, 76, 36)
@@ -167,7 +169,7 @@ def ttm() -> Drawing:
     d.arrow(540, 106, 588, 76)
     for place in range(4):
         d.box(594, 24 + place * 24, memory=0.85)
-    d.text(626, 76, "next memory", anchor="start")
+    d.text(622, 76, "next memory", anchor="start")
     d.text(300, 40, "a summary picks r of m + n tokens;")
     d.text(300, 60, "another writes m of m + r + n")
     return d
@@ -237,7 +239,7 @@ def long_short() -> Drawing:
 
 def linear() -> Drawing:
     """A matrix that decays and gains the product of a key and a value."""
-    d = Drawing(210)
+    d = Drawing(220)
     for place in range(3):
         x = 120 + place * 200
         strong = {(r, c): 0.2 + 0.2 * place + 0.1 * ((r * 3 + c * 5 + place) % 3) for r in range(4) for c in range(4)}
@@ -252,7 +254,7 @@ def linear() -> Drawing:
     d.text(110, 182, "steps", anchor="end")
     d.text(612, 82, "write v k", anchor="start")
     d.text(612, 102, "read with q", anchor="start")
-    d.text(360, 204, "linear in the memory, so that all steps of a call are computed at once")
+    d.text(360, 212, "linear in the memory, so that all steps of a call are computed at once")
     return d
 
 
@@ -299,8 +301,9 @@ def timesformer() -> Drawing:
         if not is_last:
             d.arrow(x + 60, 93, 580, 93, strong=0.3 + 0.25 * frame)
         d.text(x + 44, 172, "now" if is_last else f"t - {3 - frame}")
-    d.text(110, 108, "window of maps", anchor="end")
-    d.text(330, 36, "1. time: the same place in earlier frames    2. space: the other places of this frame")
+    d.text(110, 108, "window", anchor="end")
+    d.text(10, 36, "1. time: the same place in earlier frames", anchor="start")
+    d.text(710, 36, "2. space: the other places of this frame", anchor="end")
     d.text(330, 202, "divided attention; joint attention reads all places of all frames at once")
     return d
 

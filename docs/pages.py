@@ -127,7 +127,8 @@ def differs(key: str) -> str:
         if is_list and not paragraph.startswith("- "):
             break
         kept.append(paragraph)
-    return re.sub(r"``(.*?)``", r"`\1`", "\n\n".join(kept))
+    shown = re.sub(r"``(.*?)``", r"`\1`", "\n\n".join(kept))
+    return shown[:1].upper() + shown[1:]
 
 
 def on_config(config: Any) -> Any:

@@ -256,7 +256,8 @@ def test_settings_and_deviations_of_a_core_are_shown(pages, key):
         assert row.startswith(f"| `{field.name}` |") and not row.endswith("|  |"), "without a meaning"
     told, source = pages.differs(key), importlib.import_module(pages.equations(CORES[key])).__doc__
     words = re.sub(r"\W+", " ", re.sub(r":\w+:", "", source.partition("\nDiffers:")[2]))
-    assert told and words.strip().startswith(re.sub(r"\W+", " ", told).strip())
+    assert told and words.strip().lower().startswith(re.sub(r"\W+", " ", told).strip().lower())
+    assert told[0] == told[0].upper() and "\n    - " not in told, "a sentence, or a list of one level"
 
 
 def test_every_table_of_results_is_on_one_page(pages):

@@ -94,6 +94,17 @@ def test_drawings_are_those_of_the_script_in_the_colours_of_the_page():
         assert "#" not in shapes.replace("url(#head)", "") and "currentColor" in shapes
 
 
+def test_words_of_drawings_are_inside():
+    import mechanisms
+
+    wide = 7.9  # of a letter, on average, in the widest of the common fonts
+    for name, drawing in mechanisms.DRAWINGS.items():
+        for x, anchor, words in re.findall(r'<text x="(\d+)".*?text-anchor="(\w+)">(.*?)</text>', drawing.svg()):
+            size = wide * len(words)
+            left = int(x) - {"start": 0, "middle": size / 2, "end": size}[anchor]
+            assert 0 <= left and left + size <= mechanisms.WIDTH, (name, words)
+
+
 @pytest.mark.long
 def test_scoreboard_and_state_are_made_from_the_results():
     import report_papers

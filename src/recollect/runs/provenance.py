@@ -45,7 +45,9 @@ def hardware() -> dict[str, Any]:
 
 def command() -> str:
     """Return the command line of this process."""
-    return " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    program = Path(sys.argv[0])
+    name = program.parent.name if program.name == "__main__.py" else program.name  # python -m NAME
+    return " ".join([name, *sys.argv[1:]])
 
 
 def commit(digits: int = 40) -> str | None:

@@ -15,6 +15,7 @@ Papers: Vaswani et al. (2017), equation 1; norms come first, as in George (maste
 2.27-2.28; Su et al., RoFormer (2021), equations 14-16; Press et al., ALiBi (2022), section 3.
 
 Differs:
+
 - The window slides: each query sees exactly w steps before it, in any split of the stream into calls.
 - Keys are cached before their rotation. A call turns them by their place in the call, so that the state does not depend
   on the position in the stream and no number degrades at step 10^7. The stream turns each key once, by angles computed

@@ -17,6 +17,7 @@ Paper: Lampinen et al. 2021, section 2. Released code: deepmind-research, hierar
 HierarchicalMemoryAttention.
 
 Differs:
+
 - Where paper and code differ, the code is the default: softmax over the chosen k only, learned W_k, the scale, and P.
   ``ChunkAttentionVariant`` has the paper's forms; ``full_softmax`` gives the same result times the sum of the chosen R.
 - In the code a query without a visible chunk reads the first k with equal weights.

@@ -30,6 +30,7 @@ section 2; sizes in table 1, appendix A.1 (Ballet: 4 layers of 512, 8 heads, chu
 D.3. The attention is that of the released code; the code of writing and agent was not released.
 
 Differs:
+
 - Local attention has a sliding window with the relative positions of Transformer-XL, so that no step depends on where a
   call starts (the paper attends "within the present window", that of a training unroll).
 - The paper's memory is always larger than the episode (table 1); here it is bounded, see above.

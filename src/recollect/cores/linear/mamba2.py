@@ -14,7 +14,7 @@ a gated feed-forward follows, as in ``gated-deltanet``.
 
 Paper: Dao and Gu (2024), Transformers are SSMs; section 7.1, and section 6 for the chunked form.
 
-Differs: no.
+Differs: nothing.
 """
 
 from typing import NamedTuple

@@ -18,7 +18,7 @@ for the time constants tau.
 Paper: Beck et al. (2024), xLSTM: extended long short-term memory, equations 19-27; the block and the caps are those of
 Beck et al. (2025), xLSTM 7B.
 
-Differs: no.
+Differs: nothing.
 """
 
 from typing import Any, NamedTuple

@@ -32,13 +32,14 @@ Paper: Zhu et al., Long-Short Transformer: Efficient Transformers for Language a
 3.2; the baseline of table 4 in Didolkar et al., Temporal Latent Bottleneck (2022).
 
 Differs:
-    - Caches hold projected, normed keys and values. The official language model caches layer inputs, projects the
-      window again in each call and compresses cached segments before it projects them, so that its numbers depend
-      on the split into calls.
-    - The landmarks of at most ``num_segments`` segments are kept; in the paper their number grows with the length.
-    - No biases in the projections; that of X W^P would cancel in its softmax.
-    - The LRA code compresses keys and values that are already LN_L-normed: ``normalise_first=True``.
-    - No CLS vector; the LRA code adds one to the last layer.
+
+- Caches hold projected, normed keys and values. The official language model caches layer inputs, projects the
+  window again in each call and compresses cached segments before it projects them, so that its numbers depend
+  on the split into calls.
+- The landmarks of at most ``num_segments`` segments are kept; in the paper their number grows with the length.
+- No biases in the projections; that of X W^P would cancel in its softmax.
+- The LRA code compresses keys and values that are already LN_L-normed: ``normalise_first=True``.
+- No CLS vector; the LRA code adds one to the last layer.
 """
 
 from typing import NamedTuple, cast

@@ -25,6 +25,7 @@ and measured by George 2021 (Neural architecture impact on identifying temporall
 tasks), section 3.1; the ConvLSTM is that of Shi et al. 2015.
 
 Differs:
+
 - No peephole weights in the ConvLSTM, as in the reported agent of 2 176 663 parameters.
 - Initial weights are those of the library of Mott et al.: normal by fan in, zero biases (the LSTM's weights are
   torch's). With torch's, 0.06 % of a fresh core's output depends on the frame.

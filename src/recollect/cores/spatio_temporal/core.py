@@ -33,6 +33,7 @@ Paper: George, Neural architecture impact on identifying temporally extended Rei
 thesis, Freiburg 2021), section 3.3 and figure 3.8; attention to places as in Mott et al. (2019).
 
 Differs:
+
 - The paper does not specify the replacement of Mott's ConvLSTM. Two convolutions give the 1.95 M parameters that it
   reports; ``map_dim=None`` uses the channels of the map directly.
 - Temporal attention is that of ``transformer-xl`` with ``relu_outputs``, relative positions and a ReLU feed-forward, as

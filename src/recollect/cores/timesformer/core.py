@@ -27,6 +27,7 @@ thesis, Freiburg 2021), sections 2.9 and 3.4. Bertasius et al., Is space-time at
 understanding? (2021), section 3.
 
 Differs:
+
 - The window slides: each query sees exactly w frames before it. In the thesis it sees the cache and all frames of the
   call before it, so that the memory of a step depends on where a call starts.
 - P is aligned to the right: age 0, the frame itself, is its last row. It has w + 1 rows; the thesis has a row for each

@@ -22,6 +22,7 @@ for RL (2020), section 3 (``gate="gru", relu_outputs=True``). Lampinen et al., T
 section 2 (baseline: gated) and appendix D.8 (``top_k``).
 
 Differs:
+
 - The window slides: each query sees exactly w steps before it. In the papers it sees the cache and the segment so
   far, so that the memory of a step depends on where a call starts. The cache has w steps, not segments.
 - Queries come from the new steps only (George 2021 writes them over the extended context; only these rows are used).

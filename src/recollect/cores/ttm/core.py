@@ -33,6 +33,7 @@ Paper: Ryoo et al. 2023 (Token Turing Machines), section 2, equations 1 to 9, ta
 token_turing.
 
 Differs:
+
 - ``positions="released"`` writes in the order M, I, O of the released code instead of M, O, I; the order only assigns
   rows of the write table to tokens (and neighbors, for pooling). "none" has no tables, which is the default of the
   released code; the paper always has them. Erase and add and ``concatenate`` have no write table.

@@ -14,6 +14,7 @@ predict the next state tokens and output tokens"; 16 + 16 tokens). Released code
 TokenTuringMachineSimpleUnit.
 
 Differs:
+
 - ``variant="released"`` reproduces the released code, which takes the *first r* results as outputs and the other m as
   next state, although the state came first in the input. By default state places stay state.
 - The state starts as zeros, as in the released code, or is learned (``learned_initial_state``).

@@ -15,6 +15,7 @@ reinforcement learning tasks: sections 3 and 4.2, appendix A. It names no optimi
 of the code behind its section 3.2 (Kumar's, of Parisotto et al. 2020).
 
 Differs:
+
 - One machine plays ``batch_size`` rows in turn with the learner, where the thesis has 32 to 50 actors and a queue
   (``--schedule.mode asynchronous`` has them); so batch sizes count rows that are played, not rollouts from a queue.
 - No dropout. The code behind section 3.2 has 0.1, also while it acts; the thesis does not speak of it.

@@ -84,6 +84,7 @@ class Arrays(DatasetTask):
             vocabulary=data.vocabulary,
             input_dim=None if data.vocabulary else data.inputs.shape[-1],
             num_classes=data.outputs,
+            are_values=data.targets.is_floating_point(),
             length=data.inputs.shape[1],
             chance=data.chance,
             class_weights=data.class_weights if self.class_weights == "balanced" else None,

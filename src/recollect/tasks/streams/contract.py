@@ -37,6 +37,8 @@ class TaskSpec:
     """Width of a float input; None when inputs are tokens."""
     num_classes: int
     """Number of classes, or of values per step where answers are numbers."""
+    are_values: bool = False
+    """Whether answers are values instead of classes."""
     length: int
     """Steps in a row."""
     chance: float = float("nan")

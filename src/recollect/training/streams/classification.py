@@ -30,12 +30,12 @@ class ClassificationTrainer(StreamTrainer[ClassificationConfig, SequenceClassifi
         super().__init__(config, config.build_agent())
 
     def compute_loss(self) -> tuple[Tensor, dict[str, Tensor]]:
-        """Draw the next rows; return their loss and accuracy."""
+        """Draw the next rows; return their loss and score."""
         batch = self.config.task.sample(self.config.batch_size, self.generator).to(self.device)
         is_pretraining = self.updates < self.config.pretraining.steps
         with self.autocast():
             loss, score = self._restore_tokens(batch) if is_pretraining else self._answer(batch)
-        return loss, {"accuracy": score}
+        return loss, {self.score_name: score}
 
     def _answer(self, batch: Batch) -> tuple[Tensor, Tensor]:
         logits = self.model.answer(batch)

@@ -66,22 +66,22 @@ class SupervisedTrainer(StreamTrainer[SupervisedConfig, SequenceModel]):
         if self.position == 0:
             self.before_row = self.generator.get_state()
         asked = int(self.learners.total(self.unroll.score_mask.sum()))
-        if not asked:  # without a question there is no accuracy to report
-            del numbers["accuracy"]
+        if not asked:  # without a question there is no score to report
+            del numbers[self.score_name]
         if self.curriculum is not None:
             numbers["level"] = float(self.curriculum.level)
-            self._record_score(self.curriculum, asked, numbers.get("accuracy", 0.0))
+            self._record_score(self.curriculum, asked, numbers.get(self.score_name, 0.0))
         return numbers
 
     def compute_loss(self) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return loss and accuracy of the unroll."""
+        """Return loss and score of the unroll."""
         unroll = self.unroll
         with self.autocast():
             logits, state = self.model(unroll.inputs, self.state, unroll.is_first, unroll.padding, standardized=True)
         self.state_after = detach(state)
         targets = self.model.standardize_targets(unroll.targets)
         loss = answer_loss(logits, targets, unroll.loss_mask, self.class_weights)
-        return loss, {"accuracy": mean_score(logits.detach(), targets, unroll.score_mask)}
+        return loss, {self.score_name: mean_score(logits.detach(), targets, unroll.score_mask)}
 
     def _record_score(self, curriculum: Curriculum[Any], asked: int, accuracy: float) -> None:
         """Record the score of the rows when they end, once for all of their unrolls."""

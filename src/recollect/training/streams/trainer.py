@@ -20,7 +20,12 @@ class StreamTrainer(SampledDataTrainer[ConfigT, ModelT]):
 
     def __init__(self, config: ConfigT, model: ModelT) -> None:
         super().__init__(config, model)
-        weights = config.task.spec.class_weights
+        spec, weights = config.task.spec, config.task.spec.class_weights
+        self.score_name = "training_score" if spec.are_values else "accuracy"
+        """Metric of the training rows: values are not right or wrong."""
+        if spec.are_values:
+            self.step_metrics = tuple(self.score_name if name == "accuracy" else name for name in self.step_metrics)
+            self.shown = {"loss": "loss", self.score_name: "training score", "score": "score"}
         self.class_weights = None if weights is None else torch.tensor(weights, device=self.device)
 
     def check_data(self) -> None:
