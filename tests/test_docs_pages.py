@@ -102,7 +102,7 @@ def test_words_of_drawings_are_inside():
         for x, anchor, words in re.findall(r'<text x="(\d+)".*?text-anchor="(\w+)">(.*?)</text>', drawing.svg()):
             size = wide * len(words)
             left = int(x) - {"start": 0, "middle": size / 2, "end": size}[anchor]
-            assert 0 <= left and left + size <= mechanisms.WIDTH, (name, words)
+            assert left >= 0 and left + size <= mechanisms.WIDTH, (name, words)
 
 
 @pytest.mark.long

@@ -371,8 +371,8 @@ def _require_trust(module: str, field: str, value: object, trust: bool) -> None:
         known or trust,
         field,
         value,
-        f"cannot import it without --trust (trust=True), since that runs code of {module}: add --trust if you trust its "
-        f"author; a script of yours can also import {module} before",
+        f"cannot import it without --trust (trust=True), since that runs code of {module}: add it if you trust "
+        f"the author; a script can also import {module} before",
     )
 
 
