@@ -117,3 +117,11 @@ def test_the_interval_knows_rows_and_seeds():
     far = seeds_interval(*seeds(0.2, 0.5, 0.8))
     assert far[1] - far[0] > 0.3, "seeds that differ: their spread as well"
     assert seeds_interval(*seeds(1.0, 1.0, 1.0)) == (1.0, 1.0)
+
+
+def test_many_rows_have_the_interval_of_their_number():
+    right = np.random.default_rng(0).binomial(1, 0.36, 20_000)
+    error = np.sqrt(0.36 * 0.64 / 20_000)
+    for low, high in (confidence_interval(right, np.ones(20_000)), seeds_interval([right], [np.ones(20_000)])):
+        assert high - low == pytest.approx(2 * 1.96 * error, rel=0.1)
+        assert low < right.mean() < high

@@ -55,6 +55,21 @@ def test_listops_has_the_rows_of_the_tables():
     )
 
 
+def test_the_paper_scale_of_listops_is_scored_on_more_rows_than_were_published():
+    for run in rows("listops").values():
+        test, task = run.tests[""], run.config.task
+        assert (test.samples, test.where.test_rows, test.where.part) == (20_000, 20_000, "test")
+        assert replace(test.where, test_rows=task.test_rows, part="train") == task
+
+
+def test_more_test_rows_leave_the_other_parts_as_they_are():
+    for part in ("train", "validation", "test"):
+        few, more = (replace(LISTOPS, part=part, test_rows=number) for number in (20, 50))
+        numbers = few.part_rows()
+        assert more.part_rows()[: len(numbers)].equal(numbers)
+        assert more.make_batch(numbers).inputs.equal(few.make_batch(numbers).inputs)
+
+
 def test_the_arenas_rate_peaks_where_it_does():
     config = arena("two-way-tlb")
     assert abs(config.optimizer.rate(999, 5000) - 3.95e-4) < 1e-6

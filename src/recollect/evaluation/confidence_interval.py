@@ -20,6 +20,8 @@ from typing import NamedTuple
 import numpy as np
 
 RESAMPLES = 2000
+MOST_ROWS = 2000
+"""Rows that are resampled one by one; of more, sums of neighbours are, so that memory does not grow with them."""
 LEVEL = 0.95
 
 
@@ -47,6 +49,7 @@ def confidence_interval(right: np.ndarray, asked: np.ndarray) -> Interval:
     """
     if (np.asarray(asked) > 0).sum() < 2:
         return Interval(math.nan, math.nan)
+    right, asked = _join_rows(right), _join_rows(asked)
     counts = _draw_counts(np.random.default_rng(0), len(right), RESAMPLES)
     total = counts @ asked
     return _interval((counts @ right)[total > 0] / total[total > 0])
@@ -59,6 +62,7 @@ def seeds_interval(right: Sequence[np.ndarray], asked: Sequence[np.ndarray]) -> 
         right: sum of what is averaged in each row, one array per seed.
         asked: number of summands in each row.
     """
+    right, asked = (list(map(_join_rows, values)) for values in (right, asked))
     counts, drawn = _draw_seeds(tuple(map(len, right)))
     parts = zip(counts, right, asked, strict=True)
     per_seed = [(often @ mine) / np.maximum(often @ of, 1) for often, mine, of in parts]  # resamples x places
@@ -117,6 +121,14 @@ def performance_profile(strata: Sequence[np.ndarray], thresholds: np.ndarray) ->
     """Return the share of all runs (``strata``: scores ``[runs]`` per task) above each threshold, ``[thresholds]``."""
     scores = np.concatenate(list(strata))
     return (scores[None, :] > thresholds[:, None]).mean(-1)
+
+
+def _join_rows(values: np.ndarray) -> np.ndarray:
+    """Sum neighbours where there are more than :data:`MOST_ROWS`."""
+    values = np.asarray(values)
+    if len(values) <= MOST_ROWS:
+        return values
+    return np.add.reduceat(values, np.linspace(0, len(values), MOST_ROWS, endpoint=False).astype(int))
 
 
 def _draw_counts(generator: np.random.Generator, units: int, shape: int | tuple[int, ...]) -> np.ndarray:
