@@ -1,6 +1,9 @@
-"""A block that a signal ends leaves torch's gradient mode as it was."""
+"""Blocks that a signal ends leave torch's gradient mode as it was; time limits count the time of a running process."""
 
+import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -40,3 +43,37 @@ def test_a_second_ctrl_c_restores_it():
         assert interrupts.received == "Ctrl-C"
         signal.raise_signal(signal.SIGINT)
     assert torch.is_grad_enabled()
+
+
+STOPPED = """
+import os, signal, time
+from recollect.runs.interrupts import TimeLimitExceeded, time_limited
+with time_limited(60, patience=0.0) as outer, time_limited(1.0, patience=0.0) as block:
+    before = outer.end
+    os.kill(os.getpid(), signal.SIGSTOP)
+    time.sleep(0.1)
+    assert outer.end > before + 1
+    print("continued")
+    try:
+        time.sleep(30)
+    except TimeLimitExceeded:
+        print("limited")
+"""
+
+
+def test_time_in_which_the_process_is_stopped_does_not_count():
+    with subprocess.Popen([sys.executable, "-c", STOPPED], stdout=subprocess.PIPE, text=True) as process:
+        assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
+        time.sleep(2)
+        process.send_signal(signal.SIGCONT)
+        assert process.communicate()[0].split() == ["continued", "limited"]
+
+
+def test_a_block_that_catches_its_end_is_ended_again():
+    caught = 0
+    with time_limited(0.05, patience=0.0):
+        while caught < 2:
+            try:
+                time.sleep(30)
+            except TimeLimitExceeded:
+                caught += 1

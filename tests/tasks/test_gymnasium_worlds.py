@@ -481,6 +481,22 @@ def test_rows_of_a_process_may_take_longer_together_than_one_of_them():
     world.close()
 
 
+def test_a_wait_that_ends_early_is_not_the_fault_of_an_environment(monkeypatch):
+    """After a stop (Ctrl-Z) a wait that had begun before it ends at once, and the environments were stopped too."""
+    world = counting(processes=1).build(2)
+    world.reset()
+    poll, waits = type(world.rows.pipes[0]).poll, []
+
+    def late(pipe, seconds):
+        waits.append(seconds)
+        return False if len(waits) == 1 else poll(pipe, 60.0)
+
+    monkeypatch.setattr(type(world.rows.pipes[0]), "poll", late)
+    play(world, 1)
+    assert len(waits) > 1
+    world.close()
+
+
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
 def test_processes_end_when_whoever_made_them_is_killed():
     script = (

@@ -13,6 +13,7 @@ import torch
 
 from recollect import GRUConfig
 from recollect.cli.flags import full_names
+from recollect.runs.errors import WorldError
 from recollect.tasks import TMazeConfig
 from recollect.training import ImpalaConfig, ScheduleConfig
 from recollect.training.impala import actors as module
@@ -176,6 +177,21 @@ def test_actors_that_never_start_are_reported(monkeypatch):
     place.events.pop()
     with pytest.warns(RuntimeWarning, match=r"actors \[1\] have not started yet: the run begins without them"):
         some.wait_until_started()
+
+
+def test_time_in_which_the_learner_is_stopped_does_not_count(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(module, "monotonic", lambda: now)
+    _, actors = made(actors=1, queue_length=1)  # with a limit of 60 s
+    ask(actors)
+    now = 600.0
+    actors._check_hanging()
+    for _ in range(3):
+        now += 14.0
+        actors._check_hanging()
+    now += 14.0
+    with pytest.raises(WorldError, match="no rollout for 71 s"):
+        actors._check_hanging()
 
 
 def test_a_resumed_run_continues_as_the_next_incarnations_and_saves_every_few_rollouts():

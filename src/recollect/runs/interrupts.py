@@ -2,6 +2,9 @@
 
 A step in progress is finished and saved first. A block that leaves no trace when it is stopped (an evaluation, or a
 rollout that was not learned from) is marked by :func:`time_limited`: it ends soon after a signal, or at its limit.
+
+Time in which this process was stopped (Ctrl-Z, SIGSTOP, a frozen container) does not count: an alarm rings
+:data:`LOOKS` times within a limit, and what it rings late is taken for such time.
 """
 
 import math
@@ -18,6 +21,8 @@ from typing import Any
 
 RETRY_SECONDS = 1.0
 """Seconds until the exception is raised again in a block that caught it."""
+LOOKS = 4
+"""How often the alarm rings within a time limit; of the time that a process is stopped one part counts."""
 
 
 class Interrupted(BaseException):
@@ -46,10 +51,21 @@ class Block:
     """Time of its end because of the limit."""
     is_stopped: bool = False
     """Whether an exception was raised in it."""
+    outer: "Block | None" = None
+    """The block around it."""
+    next_look: float = float("inf")
+    """Time at which the alarm is to ring, at the latest."""
 
     def restart_clock(self) -> None:
         """Give a sign of life: the time limit starts again."""
-        self.end = monotonic() + self.seconds
+        now = monotonic()
+        self.end, self.next_look = now + self.seconds, now + self.seconds / LOOKS
+
+    def add_time(self, seconds: float) -> None:
+        """Move the end of this block, and of those around it."""
+        self.end += seconds
+        if self.outer is not None:
+            self.outer.add_time(seconds)
 
 
 PARENT = "RECOLLECT_PARENT"
@@ -140,11 +156,12 @@ def time_limited(seconds: float, patience: float) -> Iterator[Block]:
         Interrupted: ``patience`` seconds after a signal.
     """
     main = threading.current_thread() is threading.main_thread()
-    block = Block(seconds, patience)
+    outer = Interrupts.block if main else None
+    block = Block(seconds, patience, outer=outer)
     if not main:
         yield block
         return
-    outer, gradients = Interrupts.block, _gradient_mode()
+    gradients = _gradient_mode()
     block.restart_clock()
     if outer is not None:
         block.patience, block.stop = min(patience, outer.patience), outer.stop
@@ -207,7 +224,9 @@ def stop_on_signal() -> Iterator[None]:
 
 def _arm(block: Block) -> None:
     if hasattr(signal, "setitimer") and signal.getsignal(signal.SIGALRM) is _ring:
-        wait = min(block.end, block.stop) - monotonic()
+        now = monotonic()
+        block.next_look = now + block.seconds / LOOKS
+        wait = min(block.end, block.stop, block.next_look) - now
         signal.setitimer(signal.ITIMER_REAL, min(max(wait, 1e-3), 1e8), RETRY_SECONDS)
 
 
@@ -215,9 +234,13 @@ def _ring(number: int, frame: FrameType | None) -> None:
     block = Interrupts.block
     if block is None:
         return
-    if monotonic() >= block.stop:
+    now = monotonic()
+    if not block.is_stopped:
+        block.add_time(max(now - block.next_look, 0.0))
+    if now >= block.stop:
         block.is_stopped = True
         raise Interrupted
-    if monotonic() >= block.end:
+    if now >= block.end:
         block.is_stopped = True
         raise TimeLimitExceeded
+    _arm(block)

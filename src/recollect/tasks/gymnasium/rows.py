@@ -26,6 +26,9 @@ from recollect.tasks.gymnasium.checked_values import (
 from recollect.tasks.gymnasium.silence import Silence
 from recollect.tasks.gymnasium.spaces import ActionWriter, Arrays, ObservationReader
 
+PARTS = 4
+"""Parts of a time limit, of which a stop of this process (Ctrl-Z, SIGSTOP) uses up only one."""
+
 
 class RowsStep(NamedTuple):
     """Result of a step of b rows."""
@@ -251,12 +254,15 @@ class ProcessRows:
         return found
 
     def _wait(self, number: int) -> None:
-        """Wait until a process answers; each of its rows may take ``timeout``."""
-        while True:
-            row = self.active_rows[number]
-            if self.pipes[number].poll(self.timeout):
-                return
-            if self.active_rows[number] == row:
+        """Wait until a process answers; each of its rows may take ``timeout``.
+
+        In several parts: one of them ends at once where this process was stopped, and with it those that it waits for.
+        """
+        row, parts = self.active_rows[number], 0
+        while not self.pipes[number].poll(self.timeout / PARTS):
+            before, row = row, self.active_rows[number]
+            parts = parts + 1 if row == before else 0
+            if parts == PARTS:
                 raise BrokenEnvironmentError(f"row {row} of {self.name} gave no answer for {self.timeout:g} s")
 
     def _kill(self) -> None:

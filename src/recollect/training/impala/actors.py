@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from recollect.evaluation.world_guard import close_world
 from recollect.runs.errors import StepError, WorldError
-from recollect.runs.interrupts import time_limited
+from recollect.runs.interrupts import LOOKS, time_limited
 from recollect.training.impala.actor_setup import SavedActor, restore, save_snapshot
 from recollect.training.impala.placement import ActorLost, ActorReady, Delivery, Placement, PublishedWeights, Ticket
 from recollect.training.impala.rollouts import PATIENCE, Collector
@@ -163,6 +163,7 @@ class AsyncActors(Actors):
         self._deaths = [0] * actors  # since the newest rollout
         self._starting = set(range(actors))
         self._heard = monotonic()  # time of the newest sign of life of any actor
+        self._looked = self._heard  # when it was last checked whether actors hang
         self._turns = deque(range(actors))  # actors, the one that was asked last at the end
         self._waiting: deque[Delivery] = deque()
         for actor in range(actors):
@@ -188,7 +189,7 @@ class AsyncActors(Actors):
         try:
             with time_limited(math.inf, patience=0.0):
                 while self._starting and monotonic() < end:
-                    self._handle(event := self.placement.receive(min(1.0, self.timeout)))
+                    self._handle(event := self.placement.receive(min(1.0, self.timeout / LOOKS)))
                     if isinstance(event, ActorReady):
                         end = min(end, monotonic() + GRACE)
             self._check_hanging()
@@ -210,7 +211,7 @@ class AsyncActors(Actors):
         self._ask()
         with time_limited(math.inf, PATIENCE):
             while not self._waiting:
-                event = self.placement.receive(min(1.0, self.timeout))
+                event = self.placement.receive(min(1.0, self.timeout / LOOKS))
                 self._handle(event)
                 if event is None:
                     self._check_hanging()
@@ -299,6 +300,7 @@ class AsyncActors(Actors):
 
     def _check_hanging(self) -> None:
         now = monotonic()
+        self._exclude_pause(now)
         if len(self._starting) == len(self._asked) and now - self._heard > self.timeout:
             room = self.placement.describe_room()
             raise ActorLostError(f"none of the {len(self._asked)} actors starts within {self.timeout:g} s{room}")
@@ -310,3 +312,11 @@ class AsyncActors(Actors):
                 f"no rollout for {max(waits.values()):.0f} s from {names}: its world hangs, or takes longer than "
                 f"timeout={self.timeout:g},"
             )
+
+    def _exclude_pause(self, now: float) -> None:
+        """Count the time since the last look as a part of the limit at most: this process may have been stopped."""
+        pause = now - self._looked - self.timeout / LOOKS
+        self._looked = now
+        if pause > 0:
+            self._heard = min(self._heard + pause, now)
+            self._asked = [OpenRequests(asked.numbers, min(asked.since + pause, now)) for asked in self._asked]
