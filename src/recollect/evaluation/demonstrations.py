@@ -32,7 +32,7 @@ import numpy as np
 from recollect.config import require
 from recollect.evaluation.demonstrations_config import DemonstrationsConfig
 from recollect.evaluation.recordings import Recording, read_recording, write_recording
-from recollect.files import checksum, read_json, write_atomically
+from recollect.files import checksum, path_errors, read_json, write_atomically
 from recollect.gymnasium_ids import entry
 from recollect.machine import exit_with_parent
 from recollect.runs.errors import RunError
@@ -85,10 +85,8 @@ def record_demonstrations(
         on_progress(about["episodes"])
         return about
     folder = path.with_name(f"{path.name}.parts")
-    try:
+    with path_errors("out", path):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"out={str(target)!r} cannot be written ({error.strerror}): name another place") from None
     with FolderLock(folder):
         return _record(config, path, folder, processes, make_bot, on_progress)
 
