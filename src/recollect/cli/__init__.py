@@ -64,8 +64,8 @@ def load_command(name: str) -> Any:
 def main(words: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status.
 
-    0: done; 1: a line of a certificate or a run of ``reproduce`` failed; 2: invalid input, or a run that had to stop
-    (its message names what is saved); 130: Ctrl-C or SIGTERM, after saving.
+    0: done, also a server that a signal ended; 1: a line of a certificate or a run of ``reproduce`` failed; 2: invalid
+    input, or a run that had to stop (its message names what is saved); 130: Ctrl-C or SIGTERM, after saving.
     """
     words = list(sys.argv[1:] if words is None else words)
     console = Output()

@@ -59,7 +59,7 @@ class Serve:
     """Import the packages that the config names for its core: that runs their code."""
 
     def run(self, console: Console) -> int:
-        """Serve until Ctrl-C."""
+        """Serve until Ctrl-C or SIGTERM."""
         require_model(self.source)
         limits = ("capacity", "most_streams", "rollback", "folder", "evict_seconds", "expire_seconds", "window_ms")
         config = ServingConfig(**{name: getattr(self, name) for name in (*limits, "weights", "cache")})

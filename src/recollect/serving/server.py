@@ -1,13 +1,17 @@
-"""Serve a model of a run or a folder: load it, and run the application with uvicorn until Ctrl-C."""
+"""Serve a model of a run or a folder: load it, and run the application with uvicorn until Ctrl-C or SIGTERM."""
 
 import re
 import secrets
+import signal
 import socket
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from os import PathLike
 from typing import Any
 
 from recollect.config import require
+from recollect.runs.interrupts import Interrupts
 from recollect.serving.config import ServingConfig
 from recollect.training.saved_models import load_model
 
@@ -25,7 +29,7 @@ def serve(
     load_options: dict[str, Any] | None = None,
     announce: Callable[[str, str], None] = lambda address, token: None,
 ) -> None:
-    """Serve live streams of a model until Ctrl-C or SIGTERM; what waits is answered first.
+    """Serve live streams of a model until Ctrl-C, SIGTERM or SIGHUP; what waits is answered first.
 
     Args:
         source: run directory, model folder, ``model:NAME`` or ``hub:OWNER/NAME``; ``POST /weights`` loads it again.
@@ -62,7 +66,25 @@ def serve(
             app, log_level="warning", access_log=False, ws_max_size=config.most_bytes, timeout_graceful_shutdown=5
         )
         announce(f"http://{host}:{listener.getsockname()[1]}", token)
-        uvicorn.Server(settings).run(sockets=[listener])
+        server = uvicorn.Server(settings)
+        with _ended_by_signals(server):
+            server.run(sockets=[listener])
+
+
+@contextmanager
+def _ended_by_signals(server: Any) -> Iterator[None]:
+    """Let signals end a server, and nothing else: uvicorn raises them again when it has ended, to end the process.
+
+    Outside the main thread Python delivers no signals, and the context does nothing.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    chosen = [number for number in Interrupts.SIGNALS if is_main and signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, server.handle_exit) for number in chosen}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _listen(host: str, port: int) -> socket.socket:
