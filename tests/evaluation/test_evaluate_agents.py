@@ -215,7 +215,7 @@ def test_every_action_space_can_be_played(space):
 def test_an_episode_without_end_is_named():
     with pytest.raises(WorldError, match=r"Lottery is not over after .* steps .2 of 2 rows .*: 0, 1") as caught:
         evaluate_agent(agent(), LotteryConfig(longest=10**9, limit=0), 2, step_limit=20)
-    assert "set a time limit (max_steps" in caught.value.remedy
+    assert "begin a run whose episodes have a limit: max_steps" in caught.value.remedy
     assert "--world.options max_episode_steps" in caught.value.remedy  # others have no field of that name
 
 

@@ -29,7 +29,10 @@ from recollect.state import spread_rows
 from recollect.tasks.worlds.contract import Step, World, WorldConfig, observation_leaves
 
 TIME_LIMIT = 3600.0  # time limit of an evaluation in seconds
-EPISODE_LIMIT = "max_steps in the world's config; of a Gymnasium environment --world.options max_episode_steps=1000"
+EPISODE_LIMIT = (
+    "begin a run whose episodes have a limit: max_steps in the world's config; of a Gymnasium environment "
+    "--world.options max_episode_steps=1000"
+)
 """Settings that limit the length of episodes, for messages."""
 METRICS = ("score", "low", "high", "return", "length")
 
@@ -142,11 +145,10 @@ def evaluate_agent(  # noqa: PLR0913  (two of them are limits)
                 finally:
                     world.close()
         except TimeLimitExceeded:
-            name = type(world_config).__name__.removesuffix("Config")
             raise WorldError(
-                f"{name}: an evaluation of {episodes} episodes is not over after {time_limit:g} s; {tally.missing()}",
-                f"Put the world right, set a limit to its episodes ({EPISODE_LIMIT}), or raise evaluation.time_limit, "
-                "then resume",
+                f"{world_config.title}: an evaluation of {episodes} episodes is not over after {time_limit:g} s; "
+                f"{tally.missing()}",
+                f"put the world right or raise evaluation.time_limit, then resume; or {EPISODE_LIMIT}",
             ) from None
     return _summary(tally, world)
 
@@ -165,7 +167,7 @@ def _play_shares(agent: Agent, world: GuardedWorld, tally: "_Tally", seed: int, 
             if taken > limit:
                 raise WorldError(
                     f"an episode of {world.name} is not over after {taken} steps ({tally.missing()})",
-                    f"set a time limit ({EPISODE_LIMIT}), or raise step_limit",
+                    f"{EPISODE_LIMIT}; or raise step_limit",
                 )
     except RunError:
         raise

@@ -180,9 +180,7 @@ class _Recorder:
             return True
         self.count.update(lambda: int(np.minimum(self.done, self.share).sum()), f"step {len(self.steps)}")
         if len(self.steps) > self.limit:
-            raise WorldError(
-                f"an episode of {self.world.name} is not over after {self.limit} steps", f"set {EPISODE_LIMIT}"
-            )
+            raise WorldError(f"an episode of {self.world.name} is not over after {self.limit} steps", EPISODE_LIMIT)
         return False
 
 
