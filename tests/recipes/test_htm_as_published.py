@@ -40,6 +40,11 @@ def test_windows_do_not_show_the_answer_unless_they_are_full():
             assert needs.lag_high > reach, run.row
 
 
+def test_apples_are_worth_half_a_door_and_doors_change_places():
+    world = LEVELS["visual match, apples"].world
+    assert set(world.apple_rewards) == {world.target_reward / 2} and world.shuffle_doors
+
+
 def test_worlds_and_scales_are_chosen_by_name():
     assert as_published("lstm", "long", "words").world == LEVELS["words"].world
     with pytest.raises(ValueError, match="scale='paper'"):

@@ -144,6 +144,23 @@ def test_the_half_words_are_a_row_of_text():
     assert run.tests[""].paper == "0.813" and run.config.task.split_words == 10 == run.tests[""].where.split_words
 
 
+@pytest.mark.parametrize(
+    ("scale", "row", "has", "others"),
+    [
+        ("paper", "two-way-tlb, no positions on slots", "learned", "sinusoid_every_chunk"),
+        ("lite", "two-way-tlb, positions on slots", "sinusoid_every_chunk", "learned"),
+    ],
+)
+def test_positions_on_slots_are_compared_in_text(scale, row, has, others):
+    found = rows("arena-text", scale)
+    cores = [found[name].config.encoder.core for name in (row, "two-way-tlb")]
+    assert [core.details.initial_slots for core in cores] == [has, others]
+    plain = [
+        replace(core, details=replace(core.details, initial_slots="learned", empty_chunk="keep")) for core in cores
+    ]
+    assert plain[0] == plain[1]
+
+
 def test_a_row_runs_and_its_table_is_made(tmp_path):
     task = LISTOPS
     config = replace(listops(), task=task, fit=FitConfig(steps=2, evaluate_every=1), batch_size=4)

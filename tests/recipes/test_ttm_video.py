@@ -1,8 +1,22 @@
+from dataclasses import replace
+
 import pytest
 
 from recollect.recipes import RECIPES
 from recollect.recipes.reproduce import reach_of
-from recollect.recipes.ttm_video import GFLOPS_DIFFER, PAPER, ROWS, TASK, TESTS, core_of, paper_gflops
+from recollect.recipes.ttm_video import (
+    BINDING_ROWS,
+    BINDINGS,
+    GFLOPS_DIFFER,
+    LAGS,
+    PAPER,
+    ROWS,
+    TASK,
+    TESTS,
+    LastShape,
+    core_of,
+    paper_gflops,
+)
 
 
 @pytest.mark.parametrize("key", [key for key, row in ROWS.items() if row.gflops and key not in GFLOPS_DIFFER])
@@ -24,7 +38,7 @@ def test_windows_show_five_frames_and_the_far_lag_is_four_times_that():
     for run in RECIPES["ttm-video"].rows("lite"):
         reach = reach_of(run.config)
         assert reach in (None, 0, 5), run.row
-        assert run.config.task == TASK
+        assert run.config.task == (BINDINGS if "three boxes" in run.row else TASK), run.row
     assert TESTS["lag beyond the window"].min_lag >= 4 * 5 > 5 > TESTS["lag within the window"].max_lag
 
 
@@ -39,3 +53,20 @@ def test_the_paper_scale_is_scored_on_every_film_of_the_test_table():
     for run in RECIPES["ttm-video"].rows("paper"):
         (test,) = run.scored.values()
         assert (test.where.part, test.samples, test.paper) == ("test", 1863, run.paper)
+
+
+def test_three_boxes_ask_for_more_than_the_shape_put_last():
+    for low, high in LAGS.values():
+        one, three = (
+            LastShape()(None, replace(task, min_lag=low, max_lag=high, size=16), samples=64, seed=0)
+            for task in (TASK, BINDINGS)
+        )
+        assert one.score == 1.0, "one box: no place has to be kept"
+        assert three.chance + 0.05 < three.score < 0.85
+        assert min(three.by_class[name] for name in three.by_class if not name.startswith("take")) == 1.0
+
+
+def test_rows_with_three_boxes_are_trained_alike():
+    rows = [run for run in RECIPES["ttm-video"].rows("lite") if "three boxes" in run.row]
+    assert [run.label for run in rows] == [f"{key}-3-boxes" for key in BINDING_ROWS]
+    assert {(run.config.fit.processor_seconds, run.config.task.spec.bits) for run in rows} == {(300.0, 9.0)}
