@@ -252,7 +252,7 @@ def export_table() -> str:
         )
         for row in found["rows"]
     ]  # fmt: skip
-    heads = ["core", "format", "stream, us", "exported, us", "exported / stream (all rounds)", "to export, s"]
+    heads = ["core", "format", "stream, µs", "exported, µs", "exported / stream (all rounds)", "to export, s"]
     return table_with_source(heads, rows, found["environment"])
 
 
@@ -372,7 +372,7 @@ def certificate_table() -> str:
     about = "The long run is that of `state-bytes`."
     about += f" Not in these runs: {', '.join(missing)}; the tests certify it like the others." if missing else ""
     if any(one["environment"]["command"] == "certificate.py 60" for one in cards):
-        about += " What was `certificate.py 60` then is `python benchmarks/certificate.py --seconds 60` now."
+        about += " Below, `certificate.py 60` is what `certificate.py --seconds 60` is now."
     notes = "\n".join(
         f"* {', '.join(f'`{core}`' for core in cores)}: {where if cores[1:] else where.replace('CORE', cores[0])}"
         for where, cores in made.items()

@@ -93,9 +93,9 @@ NEIGHBOURS = ResultTable(
     {
         "core": "`{core}`",
         "busy processes": "{neighbours}",
-        "p50 us": "{p50_us:,.0f}",
-        "p99 us": "{p99_us:,.0f}",
-        "worst us": "{worst_us:,.0f}",
+        "p50 µs": "{p50_us:,.0f}",
+        "p99 µs": "{p99_us:,.0f}",
+        "worst µs": "{worst_us:,.0f}",
         "p99 / p50": "{p99_over_p50:.1f}",
     },
     keeps=lambda row: row["form"] == "default",

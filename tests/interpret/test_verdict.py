@@ -14,7 +14,7 @@ from recollect.agents.actor_critic import ActorCritic
 from recollect.interpret.ablation import Ablation, play_without_memory
 from recollect.interpret.episodes import record_episode
 from recollect.interpret.gates import decides_alike
-from recollect.interpret.header import BELIEVE, OF_BELIEF, REMEMBERS, USES, answer_questions
+from recollect.interpret.header import BELIEVE, OF_BELIEF, OF_USE, REMEMBERS, SHARES, USES, answer_questions
 from recollect.interpret.live import episode_seed
 from recollect.interpret.meanings import MEANINGS, meaning_of
 from recollect.interpret.memory_usage import LEAST_POINTS, attended_and_used
@@ -45,6 +45,9 @@ CASES = [
     ("trained, rare decision", {"changed": 0.001, "moved": 0.9, "ablation": played(1, 0.5, 0.3, 0.7)}, "yes", "0.1%"),
     ("trained, no known range", {"changed": 0.1, "moved": 0.8, "ablation": played(500, 85, 405, 424, NAN, NAN)}, "yes",
      "500.00 with its memory, 85.00 without"),
+    ("trained, habit agrees in few episodes", {"changed": 0.0, "moved": 0.6, "ablation": played(1, 0.31, 0.5, 0.8)},
+     "yes", "habit and memory agree"),
+    ("untrained, lucky", {"changed": 0.0, "moved": 0.003, "ablation": played(0.6, 0.3, 0.1, 0.5)}, "no", "the same"),
     ("trained, no policy known", {"ablation": played(1.0, 0.45, 0.4, 0.7)}, "yes", "acts on what"),
     ("untrained", {"changed": 0.0, "moved": 0.003, "ablation": played(0.4, 0.4, 0, 0)}, "no", "acts the same"),
     ("untrained, even choices", {"changed": 0.5, "moved": 0.003, "ablation": played(14, 9.8, 2.4, 6, NAN, NAN)}, "no",
@@ -122,7 +125,12 @@ def test_measures_that_test_a_picture_stand_below_the_question_whether_to_believ
         REMEMBERS: ("recall@1", "recall@1, head 1 (chunks)", "mass on key"),
         USES: ("removal KL", "cue swap followed"),
         BELIEVE: (
-            *("staticness", "redundancy of heads", "deletion of places, attention", "insertion of places, attention"),
+            *(
+                "staticness",
+                "distance between heads",
+                "deletion of places, attention",
+                "insertion of places, attention",
+            ),
             *("recall@1, boundaries moved", "recall@1, chunks of 4", "decision kept, boundaries moved"),
             *("IoU of attention and perturbation actor", "lag-only share, head 1"),
         ),
@@ -160,6 +168,8 @@ def test_the_longest_beginning_of_a_name_gives_its_meaning():
     assert meaning_of("removal KL of all") == MEANINGS["removal KL of all"] != meaning_of("removal KL")
     assert meaning_of("recall@1, chunks of 4") == MEANINGS["recall@1, chunks of"]
     assert meaning_of("something else") == ""
+    for start in (*OF_USE, *OF_BELIEF, *SHARES):
+        assert any(known.startswith(start) or start.startswith(known) for known in MEANINGS), f"{start} has no meaning"
 
 
 def test_no_correlation_of_fewer_than_five_points():

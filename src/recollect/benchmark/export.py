@@ -136,7 +136,7 @@ def render_export(results: ExportResults) -> Group:
     table = Table(title=f"One exported step beside a stream, {results.config['batch']} row(s), float32")
     table.add_column("core")
     table.add_column("format")
-    for name in ("parameters", "stream\nus", "exported\nus", "exported / stream\n(lowest to highest)", "build\ns"):
+    for name in ("parameters", "stream\nµs", "exported\nµs", "exported / stream\n(lowest to highest)", "build\ns"):
         table.add_column(name, justify="right")
     for row in results.rows:
         times = f"{row.stream_us:,.0f}", f"{row.exported_us:,.0f}"

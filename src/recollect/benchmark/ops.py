@@ -102,7 +102,7 @@ def render_ops(results: OpResults) -> Group:
     """Return the results as a table for a terminal."""
     table = Table(title="Kernels beside their plain twins, float32")
     table.add_column("operation")
-    for name in ("rows", "width", "kernel\nus", "twin\nus", "speed-up\n(lowest to highest)"):
+    for name in ("rows", "width", "kernel\nµs", "twin\nµs", "speed-up\n(lowest to highest)"):
         table.add_column(name, justify="right")
     for row in results.rows:
         gain = f"{row.ratio:.2f} ({row.lowest:.2f} to {row.highest:.2f})" if row.available else "plain twin"

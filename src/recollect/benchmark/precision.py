@@ -185,7 +185,7 @@ def _same_action(agent: Any, policy: Tensor, action: Tensor) -> Tensor:
 def render_precision(results: PrecisionResults) -> Group:
     """Return the results as tables for a terminal."""
     speed = Table(title="One step of a gated Transformer-XL, one thread")
-    for name in ("format", "rows", "step\nus", "float32 /\nthis", "limit of\nmemory, us", "weights\nMB", "stream\nMB"):
+    for name in ("format", "rows", "step\nµs", "float32 /\nthis", "limit of\nmemory, µs", "weights\nMB", "stream\nMB"):
         speed.add_column(name, justify="left" if name == "format" else "right")
     agreement = Table(title=f"{results.config['model']} beside its float32 weights")
     for name in ("format", "steps", "same\naction", "difference of the policy\nfirst tenth", "last tenth"):

@@ -200,6 +200,7 @@ def explore_run(
     require(live or runtime is None, "runtime", str(runtime), "only the live page needs it, request that too (--live)")
     if "rerun" in writers:
         require_rerun()
+    require_world(directory, "can be explored", trust=bool(options.get("trust", False)))
     folder = Path(folder)
     with path_errors("out", folder, "made"):  # before anything is computed
         folder.mkdir(parents=True, exist_ok=True)

@@ -44,7 +44,7 @@ OF_BELIEF = (
     "recall@1, boundaries",
     "recall@1, chunks of",
     "decision kept",
-    "redundancy",
+    "distance between heads",
     "deletion of",
     "insertion of",
     "IoU of",

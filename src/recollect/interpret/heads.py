@@ -101,7 +101,7 @@ def effective_number(rows: np.ndarray) -> float:
     return float(np.exp(-np.nansum(rows * logs, -1)).mean()) if len(rows) else float("nan")
 
 
-def redundancy(record: EpisodeRecord) -> float:
+def distance_between_heads(record: EpisodeRecord) -> float:
     """Return the mean Jensen-Shannon distance between heads of one kind (0: equal, 1: disjoint); NaN for one head."""
     assert record.temporal is not None
     found = []

@@ -18,11 +18,11 @@ from recollect.evaluation.confidence_interval import quantiles
 from recollect.interpret.findings import NO_DECISION, describe_findings
 from recollect.interpret.gates import check_records
 from recollect.interpret.heads import (
+    distance_between_heads,
     effective_number,
     label_head,
     lag_only_share,
     neighbours,
-    redundancy,
     rows_of,
     span90,
     staticness,
@@ -86,7 +86,7 @@ def score(records: EpisodeRecord | Records) -> Report:
         coupled, coupling = couple(records, memory)
         metrics += [] if coupled is None else [coupled]
         metrics += _usage(records, memory)
-        metrics += _per_episode("redundancy of heads", [redundancy(record) for record in records])
+        metrics += _per_episode("distance between heads", [distance_between_heads(record) for record in records])
         heads = [_head(records, index) for index in range(len(names))]
     metrics += _effects(records) + _space(records)
     report = Report(

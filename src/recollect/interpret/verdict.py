@@ -100,9 +100,12 @@ def _judge(evidence: Evidence, known: Ablation) -> tuple[str, str]:
     low, high = known.difference
     gain, room = known.remembering - known.forgetting, _range(known)
     changes = "" if math.isnan(evidence.changed) else f"; without it {_changes(evidence)}"
-    if _is_same(evidence):
+    gains = low > 0 and gain >= LEAST_GAIN * room
+    if gains and evidence.changed == 0 and evidence.moved >= UNMOVED:  # few episodes, whose answers are its habit
+        changes = "; in the recorded episodes habit and memory agree"
+    elif _is_same(evidence):
         return NO, f"it acts the same without its memory: {scores}{changes}"
-    if low > 0 and gain >= LEAST_GAIN * room:
+    if gains:
         if known.remembering <= known.chance + LEAST_GAIN * room:  # False where chance is unknown
             return NO, f"with its memory it scores no better than an agent that has none can ({scores})"
         return YES, f"it acts on what it remembers: {scores}{changes}"

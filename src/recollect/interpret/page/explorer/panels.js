@@ -99,7 +99,7 @@ function drawPolicy(ep) {
 }
 function drawPolicyBars(ep, policy, changed) {
   const width = clamp(roomOf("policy") - 26, 200, 620), shown = range(policy.length).slice(0, 24);
-  const row = changed ? 24 : 18, g = fit($("policy-picture"), width, shown.length * row + 4), left = 92, room = width - left - 52;
+  const row = changed ? 24 : 18, g = fit($("policy-picture"), width, shown.length * row + 4), left = 92, room = width - left - 76;
   for (const i of shown) {
     const y = i * row + 2;
     write(g, (ep.actions[i] ?? `action ${i}`).slice(0, 14), left - 8, y + 13, ink.ink, "right", 12);

@@ -40,7 +40,8 @@ function drawFixed(ep, size) {
   write(g, "step", size.left - 8, rows.axis.top + 16, ink.soft, "right");
 }
 /** Unit of a row, or the largest value that it can show. */
-const unitOf = (ep, name) => ({ "used (KL)": `to ${short(ep.effectScale)} nats`, entropy: "nats", recall: "share" })[name];
+const unitOf = (ep, name) => ({ "used (KL)": `to ${short(ep.effectScale)} nats`, entropy: "nats", recall: "share",
+  value: `${short(-most(ep.value.map((v) => -v)))} to ${short(most(ep.value))}` })[name];
 function nameRow(g, name, unit, x, y) {
   write(g, name, x, unit ? y - 1 : y + 4, ink.soft, "right");
   if (unit) write(g, unit, x, y + 11, ink.soft, "right");
