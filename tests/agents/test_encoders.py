@@ -322,6 +322,7 @@ def test_bfloat16_autocast_reads_bytes_exactly_enough():
             "a: an agent cannot read a Sequence",
         ),
         (spaces.Dict({"": spaces.Discrete(2)}), EncoderConfig(), r"has the key '', for Discrete\(2\): give it a name"),
+        (spaces.Dict({1: spaces.Discrete(2)}), EncoderConfig(), r"has the key 1, for Discrete\(2\): give it a name"),
         (spaces.Dict({}), EncoderConfig(), "is empty"),
         (spaces.Discrete(2), EncoderConfig(kinds=(("image", "tiles"),)), "this observation has the parts observation"),
         (spaces.Discrete(2), EncoderConfig(kinds=(("observation", "tiles"),)), "observation: .*holds no symbols"),

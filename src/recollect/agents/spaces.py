@@ -22,15 +22,15 @@ MOST_NUMBERS = 1 << 26  # in a Box that is read from a file
 def parts(space: spaces.Space[Any], name: str = "") -> Iterator[tuple[str, spaces.Space[Any]]]:
     """Yield ``(name, space)`` of every leaf of a nested space, with escaped keys joined by ``/``."""
     if isinstance(space, spaces.Dict):
-        children = [(str(key), child) for key, child in space.spaces.items()]
+        children = list(space.spaces.items())
     elif isinstance(space, spaces.Tuple):
         children = [(str(index), child) for index, child in enumerate(space.spaces)]
     else:
         yield name or "observation", space
         return
     for key, child in children:
-        if not key:
-            raise ValueError(f"observation space has the key '', for {child}: give it a name")
+        if not isinstance(key, str) or not key:
+            raise ValueError(f"observation space has the key {key!r}, for {child}: give it a name, as text")
         own = escape_key(key)
         yield from parts(child, f"{name}/{own}" if name else own)
 
