@@ -142,3 +142,13 @@ def test_a_copy_of_a_result_does_not_count_as_another_seed(folder):
     (folder / "copying" / "tlb-seed2.json").write_text((folder / "copying" / "tlb-seed1.json").read_text())
     with pytest.raises(ValueError, match=r"tlb-seed2\.json holds copying/tlb-seed1\.json"):
         report_papers.results("copying", "tlb")
+
+
+def test_studies_of_one_change_have_as_many_steps_as_their_base():
+    import claims
+
+    rows = {run.label: run for scale in ("lite", "paper") for run in RECIPES["attention-agents"].rows(scale)}
+    pairs = [(claim.first, claim.second) for claim in claims.THESIS_CLAIMS if claim.place.startswith("4.2.")]
+    assert len(pairs) == 10
+    for pair in pairs:
+        assert len({rows[label].config.fit.steps for label in pair}) == 1, pair

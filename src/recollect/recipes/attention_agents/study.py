@@ -237,6 +237,15 @@ def _changes() -> dict[str, tuple[str, ImpalaConfig]]:
         # 4.2.1; the thesis does not describe its small network, whose parameters say 16 channels.
         "mott, small network, Enduro": ("Enduro", long(_with_channels(mott(enduro, "nature-cnn")), 40)),
         "mott, one frame, Enduro": ("Enduro", long(mott(game("Enduro", stack=1)), 40)),  # 4.2.2
+        # Ours: the agents themselves with as many steps as their changes, which the thesis compares with fewer.
+        "mott, 40 million steps, Enduro": ("Enduro", long(mott(enduro), 40)),
+        **{
+            f"timesformer-divided, {millions} million steps, Pong": (
+                "Pong",
+                long(timesformer(pong, "divided"), millions),
+            )
+            for millions in (20, 40, 60)
+        },
         **{
             f"adaptive, {layers} layers, Pong": (  # 4.2.3
                 "Pong",
