@@ -1,3 +1,6 @@
+import ast
+import dataclasses
+import inspect
 import io
 import json
 import os
@@ -5,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import textwrap
 import time
 import warnings
 from dataclasses import dataclass, field
@@ -16,6 +20,7 @@ import tyro
 from rich.console import Console
 from tyro.conf import arg
 
+from recollect.benchmark import BENCHMARKS
 from recollect.cli import COMMANDS, flags, load_command, main
 from recollect.cli.flag_names import ALIASES, COMMON, REMEDIES
 from recollect.cli.import_checks import require_importable
@@ -506,6 +511,21 @@ def test_any_gymnasium_environment_can_be_trained_in(capsys, tmp_path):
     words += ["--evaluation.episodes=2", "--directory", str(tmp_path / "run")]
     status, out, _ = run(capsys, "train", "gym:CartPole-v1", "--core", "lstm", *words)
     assert status == 0 and "finished 2 steps" in out
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if dataclasses.is_dataclass(load_command(name))])
+def test_the_help_of_a_flag_has_no_line_breaks_of_its_own(name):
+    form = load_command(name)
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(form))).body
+    shown = [line.value.value for line in tree.body if isinstance(line, ast.Expr)]
+    assert all("\n" not in text.strip() and "``" not in text for text in shown[1:]), "the parser keeps line breaks"
+
+
+def test_the_help_of_benchmark_says_what_each_measures_and_whose_flags_it_lists(capsys):
+    assert main(["benchmark", "--help"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert all(f"{name} {form.__doc__.split()[0]}" in told for name, (form, *_) in BENCHMARKS.items())
+    assert "Flags of cores, in brackets the defaults:" in told
 
 
 def test_benchmark_ops_prints_a_row_per_operation(capsys):

@@ -81,7 +81,7 @@ class Certify:
     thorough: bool = False
     """Run all steps of the long run without a time limit, every line with three seeds, and exports in onnxruntime."""
     reference: str | None = None
-    """Plain form of your module for the line ``reference``: package.module:function."""
+    """Plain form of your module for the line reference: package.module:function."""
     backend: str = "eager"
     """Backend of torch.compile; inductor is slower and tests more."""
     seed: int = 0
@@ -128,11 +128,9 @@ class Reproduce:
     name: Positional[str]
     """Key of a recipe."""
     scale: str = "lite"
-    """lite (minutes on two processor cores; streets and Pong take up to two hours a run), long (hours on one) or paper
-    (the paper's own sizes)."""
+    """lite (minutes on two processor cores; streets, Pong: up to two hours), long (hours) or paper (its own sizes)."""
     cores: tuple[str, ...] = ()
-    """Only the rows of these cores; empty runs all. In memory-suite and recall also package.module:Config, which adds
-    a row."""
+    """Only the rows of these cores; empty runs all. memory-suite and recall also take package.module:Config."""
     rows: tuple[str, ...] = ()
     """Only the rows whose names in the table fit one of these patterns, such as 'ballet*'; empty runs all."""
     seeds: int | None = None
@@ -201,9 +199,9 @@ def run_benchmark(words: Sequence[str], console: Console) -> int:
         words = [f"--{named}", *words]  # recollect benchmark cores gru my_module:MyConfig
     known = flags.config_flags(settings()) | flags.config_flags(PrintOptions())
     if any(word in ("-h", "--help", "--help-all") for word in words):
-        console.print(
-            f"usage: recollect benchmark {{{','.join(benchmark.BENCHMARKS)}}} [flags]\n", highlight=False, markup=False
-        )
+        console.print("usage: recollect benchmark NAME [flags]\n", highlight=False, markup=False)
+        console.print(two_columns({key: _about(form) for key, (form, *_) in benchmark.BENCHMARKS.items()}))
+        console.print(f"\nFlags of {name}, in brackets the defaults:\n", highlight=False, markup=False)
         console.print(two_columns(flags.all_rows(known)))
         return 0
     flags.require_among(known, words, f"recollect benchmark {name} --help shows all")
@@ -216,3 +214,7 @@ def run_benchmark(words: Sequence[str], console: Console) -> int:
         results = measure(config, lambda line: status.update(line))
     console.print(render(results))
     return 0
+
+
+def _about(form: type) -> str:
+    return (form.__doc__ or "").strip().splitlines()[0]

@@ -25,8 +25,7 @@ class Evaluate:
     policy: Literal["run", "greedy", "sampled"] = "run"
     """Actions in a world: as in the run's own evaluations, the most likely, or sampled from the policy."""
     report: Path | None = None
-    """Folder for report.json and confusion.png: precision, recall and F1 of every class, or the errors of every value;
-    the table is printed."""
+    """Folder for report.json and confusion.png: precision, recall, F1 of classes, or errors of values; printed too."""
     predictions: Path | None = None
     """FILE.csv or FILE.parquet for every answer beside the right one, one line for each scored step."""
     video: Path | None = None
@@ -340,8 +339,7 @@ class Push:
     samples: int | None = None
     """Fresh rows or episodes that score it; 512 rows or 128 episodes when None, 0 for no scores."""
     private: bool | None = None
-    """Make a new repository visible to its owner alone; as the owner's account says when None. An existing
-    one stays as it is."""
+    """Make a new repository visible to its owner alone; as the owner's account says when None."""
     trust: bool = False
     """Import the packages that the run's config names for its world or core: that runs their code."""
 
