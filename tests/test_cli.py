@@ -127,7 +127,7 @@ def test_what_is_too_wide_for_one_table_goes_on_in_the_next():
         (["train", "gym:CartPol-v1", "--core", "lsmt"], "unknown core 'lsmt': did you mean 'lstm'?"),
         (["train", "recall", "--steps", "0"], "error: fit.steps=0: give at least 1. recollect train recall"),
         (["train", "recall", "--core.dim", "33"], "error: core.num_heads=4: must divide dim=33."),
-        (["evaluate"], "error: missing: PATH: Run directory, model folder, model:NAME or hub:OWNER/NAME."),
+        (["evaluate"], "error: missing: Run directory, model folder, model:NAME or hub:OWNER/NAME."),
         (["evaluate", "x", "--polcy", "run"], "error: unknown: --polcy, run, did you mean --policy."),
         (["evaluate", "x", "--policy", "foo"], "error: invalid choice 'foo' for argument '--policy'."),
         (["evaluate", "x", "--seed", "a"], "error: --seed: 'a' is no whole number."),
@@ -136,8 +136,8 @@ def test_what_is_too_wide_for_one_table_goes_on_in_the_next():
         (["train", "games:Snake"], "error: task='games:Snake': cannot import 'games'"),
         (["compare", "no:key:run"], "error: no:key:run is not a run directory"),
         (["train", "recall", "--seed", str(2**64)], "fit.seed=18446744073709551616: give a whole number of 64 bits."),
-        (["certify", "lstm", "--batch"], "error: Missing value for argument '--batch'."),
-        (["push"], "error: missing: PATH: Run directory, model folder, model:NAME or hub:OWNER/NAME; STR: OWNER/NAME"),
+        (["certify", "lstm", "--batch"], "error: --batch: no value was given."),
+        (["push"], "error: missing: Run directory, model folder, model:NAME or hub:OWNER/NAME; OWNER/NAME"),
         (
             ["export", "x"],
             "error: missing: -o PATH, --out PATH, --to PATH: Folder to write; an older export is replaced.",
@@ -356,7 +356,7 @@ def test_typed_steps_are_done_whatever_score_the_recipe_stops_at(capsys, tmp_pat
     assert training("recall", "gru").fit.stop_score == 0.98
     stop, out, err = end("--steps", "4")
     assert stop is None and "finished 4 steps" in out
-    assert "--steps was typed, so that the recipe's earlier end does not count: --fit.stop-score 0.98" in err
+    assert "all of --steps are trained; --fit.stop-score 0.98 would end earlier, as the recipe does" in err
     stop, out, err = end("--steps", "4", "--fit.stop_score", "0")  # both were typed: the first that is reached
     assert stop == 0 and "(fit.stop_score=0.0) at step 2 of 4" in out and "recipe" not in err
 

@@ -105,6 +105,11 @@ def test_words_of_drawings_are_inside():
             assert left >= 0 and left + size <= mechanisms.WIDTH, (name, words)
 
 
+def test_no_comment_separates_the_head_of_a_table_from_its_rows():
+    pages = [path for path in (ROOT / "docs").rglob("*.md") if re.search(r"^\|[-:| ]+\|\n<!--", path.read_text(), re.M)]
+    assert pages == [], "the rows would be shown as text"
+
+
 @pytest.mark.long
 def test_scoreboard_and_state_are_made_from_the_results():
     import report_papers

@@ -22,6 +22,8 @@ REWORDINGS = (
     (r"\.?;;", "; "),
     (r"^Missing from [^:]*: ", "missing: "),
     (r"^Unrecognized options: ", "unknown: "),
+    (r"(^missing: |; )(?:STR|PATH|INT|FLOAT): ", r"\1"),
+    (r"^Missing value for argument '([\w.-]+)'\. Expected \d+ values?", r"\1: no value was given"),
 )
 """What the parser writes, and the same as the other errors say it."""
 

@@ -256,7 +256,7 @@ class Compare:
         for directory in self.directories:
             require_run_directory(directory)
         from recollect.comparison.compare import compare
-        from recollect.comparison.page import table_rows, write_report
+        from recollect.comparison.page import COLUMNS, table_rows, write_report
         from recollect.comparison.plots import has_matplotlib
 
         found = compare(self.directories, axis=self.axis, names=self.names or None)
@@ -265,6 +265,7 @@ class Compare:
         else:
             for task in found.tasks:
                 print_table(console, task, table_rows(found.of(task)), figures=True)
+            console.print(COLUMNS, style="dim", highlight=False, markup=False)
             for note in found.notes:
                 console.print(f"note: {note}", style="yellow", highlight=False, soft_wrap=True, markup=False)
         if self.out is not None:

@@ -109,7 +109,7 @@ def _without_recipe_limits(config: Any, request: Request) -> tuple[Any, str]:
     if not hidden:
         return config, ""
     flags_typed = " ".join(f"--fit.{name.replace('_', '-')} {value:g}" for name, value in hidden.items())
-    note = f"--steps was typed, so that the recipe's earlier end does not count: {flags_typed} brings it back"
+    note = f"all of --steps are trained; {flags_typed} would end earlier, as the recipe does"
     return replace(config, fit=replace(config.fit, **dict.fromkeys(hidden))), note
 
 

@@ -25,6 +25,13 @@ from recollect.evaluation.confidence_interval import LEVEL, Interval
 from recollect.files import new_file, path_errors, write_atomically
 from recollect.machine import require_matplotlib
 
+COLUMNS = (
+    "IQM: interquartile mean over runs; best: the same of every run's best evaluation; "
+    f"intervals: {100 * LEVEL:.0f} % stratified bootstrap over runs; "
+    "P(better): probability that a run scores higher than one of the first row, ties counting half"
+)
+"""Meanings of the columns of :func:`table_rows`."""
+
 
 class Report(NamedTuple):
     """Paths of the files that a comparison has written."""
@@ -79,9 +86,7 @@ def page(comparison: Comparison, folder: Path) -> str:
         f"<h1>{escape(title)}</h1>"
         f'<p class="about">{_counted(len(runs), "run")} in {_counted(len(comparison.groups), "group")}. '
         "Score: newest evaluation of each run; "
-        "IQM: interquartile mean over runs; best: the same of every run's best evaluation; "
-        f"intervals: {100 * LEVEL:.0f} % stratified bootstrap over runs; "
-        "P(better): probability that a run scores higher than one of the first row, ties counting half.</p>"
+        f"{COLUMNS}.</p>"
         + _overall(comparison)
         + sections
         + (f'<section class="notes"><h2>Mind</h2><ul>{notes}</ul></section>' if notes else "")
