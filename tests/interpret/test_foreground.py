@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from recollect.agents import SequenceClassifierConfig
-from recollect.encoders.config import ViTConfig
+from recollect.cores.tlb import TemporalLatentBottleneckConfig
+from recollect.encoders.config import ViTConfig, ViTTLBConfig
 from recollect.interpret.colours import top_mask
 from recollect.interpret.figures import figure_patches
 from recollect.interpret.foreground import (
@@ -53,6 +54,31 @@ def test_a_map_of_the_foreground_is_right_and_its_chance_is_that_of_a_lot():
     hit = pointing(maps, seen)
     assert hit.scores == 1 and hit.chance.item() == pytest.approx(6 / 16), "two pixels around it count"
     assert pointing(1 - maps, seen).scores == 0
+
+
+def test_one_softmax_over_the_picture_keeps_the_order_in_a_chunk_and_weighs_the_chunks():
+    sizes = {"dim": 8, "num_layers": 2, "num_heads": 1, "chunk_len": 4, "num_slots": 1, "self_per_cross": 1}
+    core = TemporalLatentBottleneckConfig(**sizes, causal=False, positions="none")
+    torch.manual_seed(0)
+    agent = SequenceClassifierConfig(embedding_dim=8, positions="grid").build(ViTTLBConfig(core=core), TASK.spec)
+    for weight in agent.parameters():
+        weight.data *= 2  # weights of new models are nearly uniform
+    by_chunk, joined = (
+        attention_to_patches(agent, TASK, samples=5, seed=1, across_chunks=across)[0] for across in (False, True)
+    )
+    torch.testing.assert_close(by_chunk.unflatten(1, (4, 4)).sum(-1), torch.ones(5, 4))
+    torch.testing.assert_close(joined.sum(1), torch.ones(5))
+    parts = joined.unflatten(1, (4, 4))
+    torch.testing.assert_close(parts / parts.sum(-1, keepdim=True), by_chunk.unflatten(1, (4, 4)))
+    assert parts.sum(-1).std(1).min() > 1e-3, "chunks differ"
+    scored = ForegroundOverlap(0.3, across_chunks=True)(agent, TASK, samples=5, seed=1)
+    seen = attention_to_patches(agent, TASK, samples=5, seed=1)[1]
+    assert scored.rows == pytest.approx(overlap(joined, seen, 0.3).scores.tolist())
+
+
+def test_a_vision_transformer_has_one_softmax_anyway():
+    maps = [attention_to_patches(model(), TASK, samples=3, seed=1, across_chunks=across)[0] for across in (False, True)]
+    assert torch.equal(*maps)
 
 
 def test_models_are_looked_at_on_fresh_pictures_and_stay_as_they_were():

@@ -131,14 +131,18 @@ class SequenceClassifier(SavedModel):
         table = self.waves if self.positions is None else self.positions
         return x + (resize_grid(table, x.shape[1]) if self.config.positions == "grid" else table[: x.shape[1]])
 
-    def summary_attention(self, inputs: Tensor) -> Tensor:
+    def summary_attention(self, inputs: Tensor, *, across_chunks: bool = False) -> Tensor:
         """Return the attention of the encoder's summary to each step, ``[b, t]``, for visualisation.
+
+        Args:
+            inputs: of whole rows.
+            across_chunks: weights of one softmax over the whole row, also where the encoder reads it in chunks.
 
         Raises:
             ValueError: see :meth:`check`, or the encoder's summary attends to no single steps.
         """
         self.check(inputs)
-        return self.encoder.summary_attention(self._embed(inputs))
+        return self.encoder.summary_attention(self._embed(inputs), across_chunks=across_chunks)
 
     def _encode_in_groups(self, x: Tensor, padding: Tensor | None) -> Encoding:
         """Encode rows of similar length together."""

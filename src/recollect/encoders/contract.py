@@ -61,8 +61,12 @@ class SequenceEncoder(nn.Module, ABC):
             ValueError: rows without a step, or padding of another shape or dtype (:func:`require_rows`).
         """
 
-    def summary_attention(self, inputs: Tensor) -> Tensor:
+    def summary_attention(self, inputs: Tensor, *, across_chunks: bool = False) -> Tensor:
         """Return how much attention the summary of a row gives to each of its steps, ``[b, t]``.
+
+        Args:
+            inputs: float ``[b, t, input_dim]``.
+            across_chunks: weights of one softmax over the whole row, also where the encoder reads it in chunks.
 
         Raises:
             ValueError: the summary of this encoder does not attend to single steps.

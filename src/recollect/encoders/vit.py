@@ -31,8 +31,8 @@ class ViT(StackEncoder):
         outputs, _ = super().forward(with_token, None if padding is None else F.pad(padding, (1, 0)))
         return Encoding(outputs[:, 1:], outputs[:, 0])
 
-    def summary_attention(self, inputs: Tensor) -> Tensor:
-        """Return the attention of the class token in the last layer, mean over heads: ``[b, t]``."""
+    def summary_attention(self, inputs: Tensor, *, across_chunks: bool = False) -> Tensor:
+        """Return the attention of the class token in the last layer, mean over heads: ``[b, t]``; it has no chunks."""
         recorded: list[Tensor] = []
         with listen(self.mixers[-1], lambda name, weights: recorded.append(weights)):
             self(inputs)

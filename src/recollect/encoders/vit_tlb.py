@@ -18,7 +18,7 @@ from torch import Tensor
 from recollect.encoders.config import ViTTLBConfig
 from recollect.encoders.contract import Encoding, require_rows
 from recollect.encoders.tlb import TwoWayTLB
-from recollect.layers.tap import listen
+from recollect.layers.tap import listen, listen_to_scores
 
 
 class ViTTLB(TwoWayTLB):
@@ -46,12 +46,18 @@ class ViTTLB(TwoWayTLB):
         outputs, state = self.core.encode(inputs, padding, chunk_len=chunk_len)
         return Encoding(outputs, self.slots(state))
 
-    def summary_attention(self, inputs: Tensor) -> Tensor:
+    def summary_attention(self, inputs: Tensor, *, across_chunks: bool = False) -> Tensor:
         """Return the attention of the top slots when they are written, mean over heads and slots: ``[b, t]``.
 
-        It is a softmax over each chunk, so that all chunks have the same sum.
+        It is a softmax over each chunk, so that all chunks have the same sum; or, with ``across_chunks``, one softmax
+        of the same scores over the whole picture, which shows the chunks that match the slots best.
         """
-        recorded: list[Tensor] = []
-        with listen(self.core.levels[-1].write, lambda name, weights: recorded.append(weights)):
+        recorded: list[Tensor] = []  # b h N K, of each chunk
+        write = self.core.levels[-1].write
+        if across_chunks:
+            with listen_to_scores(write.attention.tap, recorded.append):
+                self(inputs)
+            return torch.cat(recorded, -1)[..., : inputs.shape[1]].float().softmax(-1).mean((1, 2))
+        with listen(write, lambda name, weights: recorded.append(weights)):
             self(inputs)
         return torch.cat([weights.mean((1, 2)) for weights in recorded], 1)[:, : inputs.shape[1]]

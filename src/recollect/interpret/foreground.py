@@ -6,7 +6,8 @@
 Every number has two controls: ``chance`` is the score of as many randomly drawn patches (of the overlap: with the
 common area of the mean draw, which is a little less than the mean overlap), and ``static`` the score of one map for all
 pictures, the mean of the model's own. The attention is the encoder's ``summary_attention``, from which its answer is
-read.
+read. Where an encoder reads a picture in chunks, each with a softmax of its own, ``across_chunks`` compares the patches
+of all chunks by one softmax.
 
 Source: Didolkar et al. 2022, section 3.1 and figures 2 and 7, which show examples where these are numbers; Zhang et
 al., Top-down neural attention by excitation backprop (2016), for the pointing game.
@@ -63,11 +64,14 @@ class ForegroundOverlap:
     """Measure of a model: IoU of the most attended patches and the foreground."""
 
     share: float  # of the patches
+    across_chunks: bool = False
+    """Compare all patches by one softmax of the scores."""
 
     def __call__(self, agent: SequenceClassifier, where: ImageTask, *, samples: int, seed: int) -> ForegroundScore:
         """Return the overlap of attention and foreground, by :func:`evaluate_attention`."""
         require(0 < self.share <= 1, "share", self.share, "give a share above 0 and up to 1")
-        return evaluate_attention(agent, where, partial(overlap, share=self.share), samples=samples, seed=seed)
+        measure = partial(overlap, share=self.share)
+        return evaluate_attention(agent, where, measure, samples=samples, seed=seed, across_chunks=self.across_chunks)
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,7 @@ def evaluate_attention(
     *,
     samples: int,
     seed: int,
+    across_chunks: bool = False,
 ) -> ForegroundScore:
     """Measure the attention of a model on fresh pictures.
 
@@ -102,11 +107,12 @@ def evaluate_attention(
         measure: of maps ``[b, n]`` and foregrounds ``[b, y, x]``.
         samples: pictures.
         seed: of the pictures.
+        across_chunks: compare the patches of all chunks by one softmax.
 
     Raises:
         ValueError: the foreground of these pictures is not known, or there are none.
     """
-    maps, foreground = attention_to_patches(agent, where, samples=samples, seed=seed)
+    maps, foreground = attention_to_patches(agent, where, samples=samples, seed=seed, across_chunks=across_chunks)
     scores, chance = measure(maps, foreground)
     static = measure(maps.mean(0).expand_as(maps), foreground).scores
     rows = scores.double().numpy()
@@ -117,7 +123,7 @@ def evaluate_attention(
 
 @torch.no_grad()
 def attention_to_patches(
-    agent: SequenceClassifier, where: ImageTask, *, samples: int, seed: int
+    agent: SequenceClassifier, where: ImageTask, *, samples: int, seed: int, across_chunks: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Return attention ``[b, n]`` to the patches of pictures, and their foregrounds ``[b, y, x]``, on the CPU."""
     require(samples >= 1, "samples", samples, "give at least one picture")
@@ -129,7 +135,8 @@ def attention_to_patches(
             if pictures.foreground is None:
                 raise ValueError(f"{type(where).__name__}: the foreground of these pictures is unknown: take Shapes")
             inputs = patches(normalize(pictures.images), where.patch)
-            maps.append(agent.summary_attention(inputs.to(device)).float().cpu())
+            found = agent.summary_attention(inputs.to(device), across_chunks=across_chunks)
+            maps.append(found.float().cpu())
             foregrounds.append(pictures.foreground)
     finally:
         agent.train(was_training)

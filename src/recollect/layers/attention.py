@@ -62,9 +62,10 @@ def attend(
     is_recorded = tap is not None and tap.has_listeners
     if is_recorded or bias is not None:
         scores = (queries * factor) @ keys.transpose(-1, -2)
-        weights = masked_softmax(scores if bias is None else scores + bias, mask)
+        scores = scores if bias is None else scores + bias
+        weights = masked_softmax(scores, mask)
         if tap is not None and is_recorded:
-            tap(weights)
+            tap(weights, scores)
         if dropout:
             weights = F.dropout(weights, dropout)
         return weights.to(values.dtype) @ values

@@ -25,22 +25,31 @@ class Tap(nn.Module):
         super().__init__()
         self.axes = axes
         self._listeners: list[Callable[[Tensor], None]] = []
+        self._score_listeners: list[Callable[[Tensor], None]] = []
         self._editors: list[Editor] = []
 
     @property
     def has_listeners(self) -> bool:
         """Whether the tensor is recorded or edited; if not, the caller need not compute it."""
-        return bool(self._listeners or self._editors)
+        return bool(self._listeners or self._score_listeners or self._editors)
 
     @property
     def has_editors(self) -> bool:
         """Whether the tensor is edited."""
         return bool(self._editors)
 
-    def forward(self, tensor: Tensor) -> Tensor:
-        """Pass ``tensor`` to the listeners and return it unchanged."""
+    def forward(self, tensor: Tensor, scores: Tensor | None = None) -> Tensor:
+        """Pass ``tensor`` to the listeners and return it unchanged.
+
+        Args:
+            tensor: for example attention weights.
+            scores: of which the weights are the softmax, for :func:`listen_to_scores`.
+        """
         for listener in self._listeners:
             listener(tensor)
+        if scores is not None:
+            for listener in self._score_listeners:
+                listener(scores)
         return tensor
 
     def edit(self, tensor: Tensor) -> Tensor:
@@ -86,6 +95,18 @@ def listen(module: nn.Module, listener: Listener, *, gradients: bool = False) ->
     finally:
         for name, tap in taps.items():
             tap._listeners.remove(hooks[name])
+
+
+@contextmanager
+def listen_to_scores(tap: Tap, listener: Callable[[Tensor], None]) -> Iterator[None]:
+    """Within this context, call ``listener`` with the scores of :func:`~recollect.layers.attention.attend` before their
+    softmax, of hidden keys too, so that softmaxes over parts of a row can be joined.
+    """
+    tap._score_listeners.append(listener)
+    try:
+        yield
+    finally:
+        tap._score_listeners.remove(listener)
 
 
 @contextmanager
