@@ -15,6 +15,7 @@ from recollect.interpret.playback import Playback
 from recollect.interpret.removal import measure_removal, policies_without
 from recollect.interpret.score import score
 from recollect.recipes.agent_sizes import lite_core
+from recollect.state import batch_size, nbytes
 from recollect.tasks.gymnasium.worlds import GymnasiumConfig
 from recollect.tasks.worlds.arcade.catch import CatchConfig
 from recollect.tasks.worlds.ballet.world import BalletConfig
@@ -206,6 +207,22 @@ def test_a_hidden_chunk_frees_its_place_among_the_k():
     policies = policies_without(playback, t, playback.state_before(t), hidden).policy[:, 0]
     changed = [not torch.allclose(policies[1 + c], policies[0], atol=1e-6) for c in range(3)]
     assert changed == [c == read for c in range(3)]
+
+
+def test_copies_of_a_large_memory_are_run_in_parts(maze, monkeypatch):
+    whole = maze.with_removal().removal
+    rows, step = [], Playback.step
+
+    def counted(self, t, state, *more):
+        rows.append(batch_size(state))
+        return step(self, t, state, *more)
+
+    monkeypatch.setattr(Playback, "step", counted)
+    monkeypatch.setattr("recollect.interpret.removal.MOST_BYTES", 3 * nbytes(maze.playback().state_before(0)))
+    parts = maze.with_removal().removal
+    assert max(rows) == 3 < len(maze.chunks)
+    for name in ("kl", "dv", "logits"):
+        np.testing.assert_allclose(getattr(parts, name), getattr(whole, name), atol=1e-5, rtol=1e-5)
 
 
 def test_removal_names_what_is_not_there(maze):

@@ -26,10 +26,13 @@ from recollect.interpret.occlusion import (
 )
 from recollect.interpret.playback import Playback, map_inputs
 from recollect.interpret.record import Removal
-from recollect.state import concatenate, take_rows
+from recollect.state import concatenate, nbytes, take_rows
 
 Chunks = Sequence[tuple[int, int]]
 ROWS = 64  # steps that are run from the initial state at a time
+MOST_BYTES = 2**26
+"""Of the copies of a memory, each without other steps, that are run at a time: long episodes have large memories and
+many chunks to remove."""
 
 
 @torch.no_grad()
@@ -106,10 +109,13 @@ def policies_without(playback: Playback, t: int, state: Any, hidden: Tensor) -> 
     """
     core = playback.agent.core
     hidden = torch.cat((torch.zeros_like(hidden[:1]), hidden)) if len(hidden) else hidden.new_zeros(1, hidden.shape[1])
-    rows = take_rows(state, torch.zeros(len(hidden), dtype=torch.long, device=hidden.device))
-    rows = forget_chunks(core, rows, hidden, t)
-    with hiding(core, hidden, t):
-        return playback.step(t, rows)[0]
+    parts = []
+    for some in hidden.split(max(1, MOST_BYTES // max(nbytes(state), 1))):
+        rows = take_rows(state, torch.zeros(len(some), dtype=torch.long, device=hidden.device))
+        rows = forget_chunks(core, rows, some, t)
+        with hiding(core, some, t):
+            parts.append(playback.step(t, rows)[0])
+    return parts[0] if len(parts) == 1 else concatenate(parts)
 
 
 def _compare(playback: Playback, output: ActorCriticOutput) -> dict[str, np.ndarray]:
