@@ -50,11 +50,6 @@ def _sizes(lite: dict[str, Any], paper: dict[str, Any]) -> dict[str, Any]:
     return {"lite": lite, "paper": paper}
 
 
-CLAIMED_SHARE = 0.3
-"""Of the patches, by which the foreground is judged."""
-ACROSS_CHUNKS = f"IoU of the top {CLAIMED_SHARE:.0%}, one softmax over the picture"
-"""Test of maps that compare all patches, where the bottleneck's own have a softmax for each chunk."""
-
 MODELS = {
     "vit": Model(
         key="vit",
@@ -167,8 +162,6 @@ def _tests(task: ImageTask, model: Model) -> dict[str, Test]:
             measure = ForegroundOverlap(share)
             tests[f"{name}, IoU of the top {share:.0%}"] = Test(where=where, samples=samples, measure=measure)
         tests[f"{name}, pointing"] = Test(where=where, samples=samples, measure=ForegroundPointing())
-        measure = ForegroundOverlap(CLAIMED_SHARE, across_chunks=True)
-        tests[f"{name}, {ACROSS_CHUNKS}"] = Test(where=where, samples=samples, measure=measure)
     return tests
 
 
