@@ -186,8 +186,8 @@ TLB_CLAIMS = (
          second="no-top-down", test="128 px", names=("ViT + TLB", "per layer")),
     _tlb("figures 2, 7", "attends to the foreground", "examples", "tlb-images", first="vit-tlb", second="vit",
          test="64 px, IoU of the top 30%", names=("ViT + TLB", "ViT"),
-         reason="the bottleneck's attention is a softmax over each chunk, so it cannot leave a chunk out: it cannot "
-         "exceed an IoU of 0.494; one fixed map for all pictures overlaps more"),
+         reason="one fixed map for all pictures overlaps more; the bottleneck's attention is a softmax over each "
+         "chunk, which cannot exceed an IoU of 0.494, but one softmax over the picture is no better (log)"),
     _tlb("figures 3, 8", "self-supervised features are better with TLB", "above SiT at every epoch (curves)",
          "tlb-self-supervised", first="vit-tlb", second="transformer", test="probe of shapes",
          names=("SiT + TLB", "SiT"), trained=("probe of shapes, untrained",),
