@@ -179,7 +179,7 @@ def runs(paper: str) -> str:
         for scale in scales(recipe):
             planned = {label: _planned(recipe, scale, run) for label, run in _rows(recipe, scale).items()}
             done = [
-                float(run["seconds"]) / 3600
+                _seconds(run) / 3600
                 for run in _current(recipe)
                 if run["scale"] == scale and run["seed"] < planned.get(run["label"], 0)
             ]
@@ -225,7 +225,12 @@ def _hours(claim: Claim, label: str) -> float | None:
         return limit / 3600
     for recipe in filter(None, (claim.recipe, claim.like)):
         runs = runs or [run for run in _current(recipe) if run["scale"] == scale]
-    return float(np.mean([run["seconds"] for run in runs])) / 3600 if runs else None
+    return float(np.mean([_seconds(run) for run in runs])) / 3600 if runs else None
+
+
+def _seconds(run: Row) -> float:
+    """Return the processor time of a run; its time by the clock where that was not measured."""
+    return float(run.get("processor_seconds") or run["seconds"])
 
 
 def without_reason() -> list[Claim]:
