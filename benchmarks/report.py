@@ -14,7 +14,7 @@ from claims import PAGES
 from recollect.files import replace_between, write_atomically
 from report_engines import cost_table as engine_costs
 from report_engines import learning_table
-from report_figures import figure_babyai, figure_listops, figure_streams
+from report_figures import figure_babyai, figure_listops, figure_reinforced, figure_streams
 from report_learned import (
     all_attention_table,
     attention_table,
@@ -122,6 +122,7 @@ FIGURES = {
     "streams.png": figure_streams,
     "listops.png": figure_listops,
     "babyai.png": figure_babyai,
+    "reinforced.png": figure_reinforced,
     "which-memory.svg": which_picture,
     "roofline.png": figure_roofline,
 }

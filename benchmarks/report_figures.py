@@ -25,6 +25,21 @@ MODELS = {"instructed": ("Transformer + TLB", "tab:blue"), "transformer": ("Tran
 DEMONSTRATIONS = {500: "-500", 2000: "-2000", 8000: "-8000", 20_000: ""}
 LEVELS = {"gotolocal": "GoToLocal", "pickuploc": "PickupLoc", "putnextlocal": "PutNextLocal"}
 
+REINFORCED = {  # panel: recipe and labels of its rows by reinforcement alone
+    "T-maze, as published": ("htm-as-published", "t-maze-{}-lite"),
+    "visual match, as published": ("htm-as-published", "visual-match-{}-long"),
+    "visual match, one layer": ("htm-visual-match", "{}-lite"),
+    "object permanence, one layer": ("htm-permanence", "{}-lite"),
+}
+MEMORIES = {  # label: name, colour and width of its lines; thin ones are drawn over wide ones, so that none is hidden
+    "memoryless": ("no memory", "tab:grey", 3.5),
+    "lstm": ("lstm", "tab:green", 2.8),
+    "transformer-xl": ("transformer-xl", "tab:red", 2.2),
+    "transformer-xl-full-window": ("transformer-xl, full window", "tab:orange", 1.7),
+    "hcam": ("hcam", "tab:blue", 1.2),
+}
+ROLLOUTS = 520  # shown of the runs, some of which play thousands
+
 
 def _style(font_size: int) -> None:
     plt.rcParams.update({"font.size": font_size, "axes.spines.top": False, "axes.spines.right": False})
@@ -127,6 +142,27 @@ def figure_babyai(path: Path) -> None:
     handles, names = panels[0].get_legend_handles_labels()
     more = panels[1].get_legend_handles_labels()
     chart.legend(handles + more[0], names + more[1], loc="upper center", ncols=3, frameon=False)
+    chart.tight_layout(rect=(0, 0, 1, 0.92))
+    chart.savefig(path)
+    plt.close(chart)
+
+
+def figure_reinforced(path: Path) -> None:
+    """Success of memories in the worlds of Lampinen et al. during training by reinforcement alone, a line per seed."""
+    _style(10)
+    chart, panels = plt.subplots(1, len(REINFORCED), figsize=(12, 3.3), dpi=150, sharey=True)
+    for axes, (title, (recipe, label)) in zip(panels, REINFORCED.items(), strict=True):
+        for memory, (name, colour, width) in MEMORIES.items():
+            for run in finished(read_runs(recipe, label.format(memory))):
+                axes.plot(*zip(*run["curve"], strict=True), color=colour, linewidth=width, label=name)
+                chance = next(iter(run["tests"].values()))["chance"]
+                axes.axhline(chance, color="black", linestyle=":", linewidth=0.8)
+        axes.set(title=title, xlabel="rollouts of 128 rows", xlim=(0, ROLLOUTS), ylim=(-0.03, 1.05))
+        axes.grid(axis="y", alpha=0.25)
+    panels[0].set_ylabel("success")
+    names = dict(pair[::-1] for axes in panels for pair in zip(*axes.get_legend_handles_labels(), strict=True))
+    order = [name for name, _, _ in reversed(MEMORIES.values()) if name in names]
+    chart.legend([names[memory] for memory in order], order, loc="upper center", ncols=len(order), frameon=False)
     chart.tight_layout(rect=(0, 0, 1, 0.92))
     chart.savefig(path)
     plt.close(chart)
