@@ -12,11 +12,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-import torch
 
 from recollect.certify import LINES, SLOW_LINES, certify, from_config, load
 from recollect.cores import CORES
-from recollect.state import leaves, map_state
 from tiers import first
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -86,23 +84,3 @@ def test_contract(key, config, index):
 def test_slow_lines_by_default(key):
     card = certify(load(key), lines=SLOW_LINES, long_steps=10_000, long_seconds=0.5, quick=True)
     assert card.passed, str(card)
-
-
-@pytest.mark.parametrize(("key", "config", "index"), list(cases()))
-def test_a_memory_so_large_that_products_overflow_ends_at_a_reset(key, config, index):
-    """It is finite, so the contract does not replace it; attention to it is infinite, and masks make NaN of that."""
-    torch.manual_seed(index)
-    core = from_config(config, name=key, input_dim=config.dim if index % 2 else config.dim + 3).core.eval()
-    if "reset" in core.exemptions:
-        pytest.skip(core.exemptions["reset"])
-    inputs, first = torch.randn(2, 6, *core.input_shape), torch.zeros(2, 6, dtype=torch.bool)
-    first[0, 0] = first[1, 3] = True
-    with torch.no_grad():
-        want, last = core(inputs, core.initial_state(2), first)
-        _, used = core(inputs, core.initial_state(2), torch.zeros_like(first))
-        for size in (1e30, 3e38):
-            huge = map_state(
-                lambda leaf, size=size: torch.full_like(leaf, size) if leaf.is_floating_point() else leaf, used
-            )
-            got, after = core(inputs, huge, first)
-            torch.testing.assert_close([got[0], got[1, 3:], *leaves(after)], [want[0], want[1, 3:], *leaves(last)])

@@ -28,7 +28,6 @@ import cmath
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from itertools import pairwise
 from types import FunctionType, MethodType
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -40,7 +39,6 @@ from recollect.config import require, with_check
 from recollect.cores.config import CoreConfig as CoreConfig  # cores of users import it from here
 from recollect.cores.stream import Stream
 from recollect.layers.finite import is_finite, is_known_finite
-from recollect.ops.matrix_scan import is_broken_after_reset
 from recollect.ops.reduced_linear import CacheFormat, Precision, WeightFormat
 from recollect.state import leaves, map_state, named_leaves, spread_rows, take_rows, where_first
 
@@ -152,7 +150,7 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
             if not len(inputs):
                 return self._forward_without_rows(inputs, is_first)
         if _is_all_finite(inputs, state):
-            outputs, new_state = self._unroll_finite(inputs, state, is_first)
+            outputs, new_state = self.unroll(inputs, state, is_first)
         else:
             outputs, new_state = self._unroll_with_broken_steps(inputs, state, is_first)
         # Under autocast a leaf may come back in another dtype.
@@ -171,24 +169,10 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
         broken = torch.stack([~leaf.isfinite()[..., None].flatten(1).all(1) for leaf in floats]).any(0)  # b
         lost = broken[:, None] & (is_first.long().cumsum(1) == 0)  # b t, steps that still read a broken state
         clean = torch.where(spread_rows(finite, inputs), inputs, 0.0)
-        outputs, new_state = self._unroll_finite(clean, self.reset(broken, state), is_first)
+        outputs, new_state = self.unroll(clean, self.reset(broken, state), is_first)
         # A broken state that was not cleared in this call stays broken, so that every later output is NaN too.
         new_state = where_first(lost[:, -1], state, new_state)
         return torch.where(spread_rows(finite & ~lost, outputs), outputs, torch.nan), new_state
-
-    def _unroll_finite(self, inputs: Tensor, state: StateT, is_first: Tensor) -> tuple[Tensor, StateT]:
-        """Unroll finite numbers; from reset to reset where products overflowed and a masked infinity became NaN."""
-        outputs, new_state = self.unroll(inputs, state, is_first)
-        if "reset" in self.exemptions or not is_broken_after_reset(outputs, is_first):
-            return outputs, new_state
-        steps, parts = is_first.shape[1], []
-        starts = [t for t in range(steps) if t == 0 or is_first[:, t].any()]
-        for start, end in pairwise((*starts, steps)):
-            begins = is_first[:, start:end]
-            part, new_state = self.unroll(inputs[:, start:end], self.reset(begins[:, 0], state), begins)
-            state = map_state(lambda new, old: new.to(old.dtype), new_state, state)
-            parts.append(part)
-        return torch.cat(parts, 1), state
 
     def recalled_steps(self, clock: Tensor) -> Places:
         """Return the steps of the episode behind the attention weights of a call; empty for cores without attention.
