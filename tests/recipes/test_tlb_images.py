@@ -90,7 +90,7 @@ def test_rows_run_and_their_table_is_made(tmp_path, recipe, labels):
         assert "| ViT + TLB, 128 px, IoU of the top 30% |" in page and "| ViT, 64 px, pointing |" in page
         assert {"static", "chance"} <= result["tests"]["64 px, pointing"].keys()
     else:
-        assert "| SiT + TLB, probe of shapes, untrained |" in page
+        assert "| SiT + TLB (pairs share their shape alone), probe of shapes, untrained |" in page
 
 
 @pytest.mark.slow

@@ -107,6 +107,33 @@ def test_shapes_are_lighter_than_what_is_behind_them_and_strokes_are_in_the_way(
     assert not torch.equal(Shapes().pictures(64, generator(1)).images, many.images)
 
 
+def test_light_from_any_side_tells_nothing_about_how_a_picture_is_turned():
+    def slopes(light):
+        images = Shapes(clutter=0, light=light).pictures(400, generator()).images.mean(1)
+        return images[:, :16].mean((1, 2)) - images[:, -16:].mean((1, 2))  # top less bottom
+
+    above, anywhere = slopes("above"), slopes("any-side")
+    assert (above > 0).float().mean() > 0.9
+    assert 0.4 < (anywhere > 0).float().mean() < 0.6
+    assert anywhere.abs().mean() > 0.3 * above.abs().mean(), "there is light"
+
+
+def test_a_pair_is_one_picture_or_two_scenes_with_the_same_shape():
+    one, same = Shapes().picture_pairs(8, generator())
+    assert torch.equal(one, same) and torch.equal(one, Shapes().pictures(8, generator()).images)
+    task = Shapes(clutter=0, pair="same-shape", light="any-side")
+    one, other = task.picture_pairs(64, generator())
+    assert (one - other).abs().mean((1, 2, 3)).min() > 0.02
+    inside = task.pictures(64, generator()).foreground  # the first scenes of the same draws
+    border = F.max_pool2d(inside[:, None].float(), 5, 1, 2)[:, 0].bool() & ~inside
+    for images in (one, other):
+        light = images.mean(1)
+        inner, outer = ((light * part).sum((1, 2)) / part.sum((1, 2)) for part in (inside, border))
+        assert (inner > outer).all(), "the shape is at the same place"
+    colours = [(images * inside[:, None]).sum((2, 3)) / inside.sum((1, 2))[:, None] for images in (one, other)]
+    assert abs(torch.corrcoef(torch.stack([c.flatten() for c in colours]))[0, 1]) < 0.3, "in other colours"
+
+
 def test_rows_are_patches_row_by_row():
     task = Shapes(size=16, patch=4)
     pictures, batch = task.pictures(3, generator()), task.sample(3, generator())
@@ -255,6 +282,8 @@ def test_views_are_turned_cut_and_damaged():
         (lambda: Shapes(size=30, patch=4), "size=30: give a multiple of patch=4"),
         (lambda: Shapes(patch=0), "patch=0"),
         (lambda: Shapes(clutter=-1), "clutter=-1"),
+        (lambda: Shapes(light="below"), "light='below'"),
+        (lambda: Shapes(pair="two"), "pair='two'"),
         (lambda: CIFAR(classes=20), "classes=20: choose 10 or 100"),
         (lambda: CIFAR(part="dev"), "part='dev'"),
         (lambda: CIFAR(validation=0), "validation=0"),

@@ -11,8 +11,10 @@ from broken_steps import assert_a_step_without_memory_leaves_the_generator
 from recollect.agents.config import SiTConfig
 from recollect.cores.tlb import TemporalLatentBottleneckConfig
 from recollect.encoders.config import TransformerConfig, ViTTLBConfig
+from recollect.layers.positions import patches
 from recollect.objectives.contrastive import nt_xent
 from recollect.tasks import Shapes
+from recollect.tasks.images.contract import normalize
 from recollect.training import FitConfig, OptimizerConfig, SelfSupervisedConfig, fit
 from recollect.training.streams.self_supervised import weigh
 
@@ -61,6 +63,19 @@ def test_a_step_is_the_three_losses_weighed():
     assert not torch.equal(ours.model.log_variances, twin.log_variances), "they are learned"
     losses, s = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0.0, 1.0, -1.0])
     assert weigh(losses, s).item() == pytest.approx(1 + 2 / math.e + 1.5 * math.e)
+
+
+def test_views_are_of_the_pair_that_the_task_draws(monkeypatch):
+    monkeypatch.setattr("recollect.training.streams.self_supervised.random_view", lambda images, generator: images)
+    monkeypatch.setattr("recollect.training.streams.self_supervised.rotate", lambda images, quarters: images)
+    task = Shapes(size=16, pair="same-shape")
+    ours = trainer(task=task)
+    generator = torch.Generator()
+    generator.set_state(ours.generator.get_state())
+    _, targets, _ = ours._draw_views()
+    wanted = torch.cat(task.picture_pairs(8, generator))
+    assert torch.equal(targets, patches(normalize(wanted), task.patch))
+    assert ours.config.training_aids == ("pairs share their shape alone",) and config().training_aids == ()
 
 
 def test_it_learns_to_restore_and_to_know_views_again():

@@ -1,8 +1,10 @@
 """Pictures without labels (Didolkar et al. 2022, sections 3.1 and 7.2, figures 3 and 8) as configs: SiT, SiT + TLB.
 
 ``paper`` trains on the 100 000 pictures of STL-10 without labels at 224 pixels, or on CIFAR-10, and probes CIFAR-10 and
-STL-10. ``lite`` trains and probes on generated shapes. The paper has curves and no table; the initial weights are
-probed too, because random features already contain much information.
+STL-10. ``lite`` trains and probes on generated shapes, lit from any side, in pairs that share their shape alone. With
+light from above and two views of one picture, light tells how a picture was turned and colours which views belong
+together, and features get worse by training. The paper has curves and no table; the initial weights are probed too,
+because random features already contain much information.
 
 Differs: a probe is solved to its end (evaluation/probe.py). The published rate of 5e-4 is that of 512 pictures a step,
 as in SiT's code, so that 72 have 7e-5; gradients have a norm of 1 at most. The bottleneck and SiT have the published
@@ -27,7 +29,8 @@ from recollect.tasks.images.stl10 import STL10
 from recollect.training import FitConfig, OptimizerConfig, SelfSupervisedConfig
 
 ROWS = {"transformer": "SiT", "vit-tlb": "SiT + TLB"}
-LITE = Shapes(size=32, patch=4)
+LITE = Shapes(size=32, patch=4, light="any-side", pair="same-shape")
+"""Pictures whose light and colours answer none of the three questions."""
 PAPER_STL, PAPER_CIFAR = STL10(size=224, patch=16, unlabelled=True), CIFAR(size=224, patch=16, augment=False)
 BATCH = 72
 PROBED = 45_000
@@ -126,8 +129,8 @@ SELF_SUPERVISED = Recipe(
     about=(
         "Restore damaged pictures, say how they were turned, know another view again; then a linear map from the "
         "frozen features to labels is scored. The paper scale trains on STL-10 or CIFAR-10 at 224 pixels; the paper "
-        "has curves, no table. The lite scale has **shapes of 32 pixels, drawn by us**. *Untrained* are the weights "
-        "that training begins with."
+        "has curves, no table. The lite scale has **shapes of 32 pixels, drawn by us**, lit from any side; the two "
+        "views are of two scenes that share their shape alone. *Untrained* are the weights that training begins with."
     ),
     config=self_supervised,
     runs={"lite": lambda: _rows("lite"), "paper": lambda: _rows("paper")},

@@ -58,6 +58,16 @@ class ImageTask(StreamTask):
     def pictures(self, batch_size: int, generator: torch.Generator) -> Pictures:
         """Draw pictures. All randomness comes from ``generator``."""
 
+    def picture_pairs(self, batch_size: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+        """Draw two images of each of ``batch_size`` objects, for learning without labels: here one picture, twice."""
+        images = self.pictures(batch_size, generator).images
+        return images, images
+
+    @property
+    def training_aids(self) -> tuple[str, ...]:
+        """Training aids of its pairs in a few words each, for tables."""
+        return ()
+
     def picture_batches(self, num_rows: int, batch_size: int, generator: torch.Generator) -> Iterator[Pictures]:
         """Yield the pictures of an evaluation: ``num_rows`` fresh ones, or a part once, if it has fewer."""
         for start in range(0, num_rows, batch_size):

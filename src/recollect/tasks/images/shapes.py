@@ -5,6 +5,8 @@
     picture     a scene at any size: the same draws at 64 and at 128 pixels are the same scene
     foreground  the pixels whose centre lies inside the shape's outline, exactly
 
+    pair        the same picture twice, or two scenes that share nothing but their shape, its size, place and angle
+
 Edges are smoothed over a pixel. Every batch has fresh scenes.
 
 Source: ours, because photographs lack an exact foreground and the same scene at another resolution. Scores on it do not
@@ -16,8 +18,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
-from recollect.config import require
+from recollect.config import require, require_one_of
 from recollect.lazy import torch
 from recollect.tasks.images.contract import ImageTask, Pictures
 from recollect.tasks.images.outlines import OUTLINES
@@ -29,6 +32,8 @@ LIGHTER = (0.25, 0.5)  # the shape's colour, in every channel
 STROKES = {"length": (0.02, 0.18), "width": (0.03, 0.07)}
 STROKE_NUMBERS = 8  # x, y, angle, length, width, three colours
 SCENE_NUMBERS = 17
+SHAPE_NUMBERS = slice(8, 12)  # of a scene: size, place and angle of its shape
+LIGHT_NUMBER = 15  # of a scene: direction of the light
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +42,16 @@ class Shapes(ImageTask):
 
     clutter: int = 8
     """Strokes in the background."""
+    light: Literal["above", "any-side"] = "above"
+    """Side of the light. From above, a turned picture is known by its light alone."""
+    pair: Literal["same-picture", "same-shape"] = "same-picture"
+    """Pair for learning without labels: a picture twice, or two scenes whose colours, light, stripes and strokes are
+    drawn apart, so that the shape alone tells which pictures belong together."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.clutter >= 0, "clutter", self.clutter, "give 0 strokes or more")
+        require_one_of(self, "light", "pair")
 
     @property
     def num_classes(self) -> int:
@@ -50,12 +61,36 @@ class Shapes(ImageTask):
     def pictures(self, batch_size: int, generator: torch.Generator) -> Pictures:
         """Draw scenes with their foreground."""
         labels = torch.randint(self.num_classes, (batch_size,), generator=generator)
+        return draw(labels, *self._draw_scenes(batch_size, generator), self.size, self.light)
+
+    def picture_pairs(self, batch_size: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+        """Draw the pairs that ``pair`` names."""
+        if self.pair == "same-picture":
+            return super().picture_pairs(batch_size, generator)
+        labels = torch.randint(self.num_classes, (batch_size,), generator=generator)
+        one, other = (self._draw_scenes(batch_size, generator) for _ in range(2))
+        other[0][SHAPE_NUMBERS] = one[0][SHAPE_NUMBERS]
+        first, second = (draw(labels, *scenes, self.size, self.light).images for scenes in (one, other))
+        return first, second
+
+    @property
+    def training_aids(self) -> tuple[str, ...]:
+        """What a pair of two scenes gives away."""
+        return ("pairs share their shape alone",) if self.pair == "same-shape" else ()
+
+    def _draw_scenes(self, batch_size: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+        """Draw the numbers of scenes and of their strokes."""
         scene = torch.rand(SCENE_NUMBERS, batch_size, 1, 1, generator=generator)
-        strokes = torch.rand(self.clutter, STROKE_NUMBERS, batch_size, 1, 1, generator=generator)
-        return draw(labels, scene, strokes, self.size)
+        return scene, torch.rand(self.clutter, STROKE_NUMBERS, batch_size, 1, 1, generator=generator)
 
 
-def draw(labels: torch.Tensor, scene: torch.Tensor, strokes: torch.Tensor, size: int) -> Pictures:
+def draw(
+    labels: torch.Tensor,
+    scene: torch.Tensor,
+    strokes: torch.Tensor,
+    size: int,
+    light: Literal["above", "any-side"] = "above",
+) -> Pictures:
     """Render scenes of shapes as pictures.
 
     Args:
@@ -63,13 +98,15 @@ def draw(labels: torch.Tensor, scene: torch.Tensor, strokes: torch.Tensor, size:
         scene: numbers 0..1, ``[SCENE_NUMBERS, b, 1, 1]``.
         strokes: numbers 0..1, ``[clutter, STROKE_NUMBERS, b, 1, 1]``.
         size: pixels of a side.
+        light: its side.
     """
     pixel = 2 / size
     places = (torch.arange(size) + 0.5) * pixel - 1
     x, y = places.expand(1, 1, size), places[:, None].expand(1, size, 1)
     numbers = iter(scene)
     colour = torch.stack([_between(COLOURS, next(numbers)) for _ in range(3)], 1)  # b 3 1 1
-    images = _background(x, y, colour, numbers)
+    side = 2 * math.pi * scene[LIGHT_NUMBER] if light == "any-side" else None
+    images = _background(x, y, colour, numbers, side)
     for stroke in strokes:
         sx, sy, angle, length, width, *paint = stroke
         cover = _cover(_stroke_distance(x - 2 * sx + 1, y - 2 * sy + 1, math.pi * angle, length, width), pixel)
@@ -81,14 +118,19 @@ def draw(labels: torch.Tensor, scene: torch.Tensor, strokes: torch.Tensor, size:
 
 
 def _background(
-    x: torch.Tensor, y: torch.Tensor, colour: torch.Tensor, numbers: Iterator[torch.Tensor]
+    x: torch.Tensor,
+    y: torch.Tensor,
+    colour: torch.Tensor,
+    numbers: Iterator[torch.Tensor],
+    side: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Render light from above and a wave: ``[b, 3, y, x]``."""
+    """Render light from above (``side`` None) or from an angle, and a wave: ``[b, 3, y, x]``."""
     light = 0.15 + 0.25 * next(numbers)
     angle, frequency = math.pi * next(numbers), 4 + 10 * next(numbers)
     phase, height = 2 * math.pi * next(numbers), 0.04 + 0.1 * next(numbers)
     wave = height * (frequency * (angle.cos() * x + angle.sin() * y) + phase).sin()
-    return colour * (1 - light * y)[:, None] + wave[:, None]
+    away = y if side is None else side.cos() * x + side.sin() * y
+    return colour * (1 - light * away)[:, None] + wave[:, None]
 
 
 def _shape_distance(

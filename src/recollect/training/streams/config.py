@@ -223,6 +223,11 @@ class SelfSupervisedConfig(StreamConfig):
         """Names of the pictures and of the encoder."""
         return super().title.replace(" · ", " without labels · ")
 
+    @property
+    def training_aids(self) -> tuple[str, ...]:
+        """Those of the pairs of pictures."""
+        return self.task.training_aids
+
     def build_agent(self) -> SiT:
         """Build the model with new weights, on the CPU."""
         return self.agent.build(self.encoder, self.task.spec)

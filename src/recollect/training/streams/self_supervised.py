@@ -1,6 +1,7 @@
 """Self-supervised training on pictures (SiT): restore patches, name the rotation, recognise the other view.
 
-Every picture gives two views, each turned by its own number of quarters, cut out and recoloured, then damaged:
+Every picture gives two views, each turned by its own number of quarters, cut out and recoloured, then damaged (a task
+may draw another picture of the same object for the second view):
 
     rotation      cross-entropy of the quarters                                            (both views)
     contrast      NT-Xent between the two views, temperature 0.5
@@ -59,8 +60,7 @@ class SelfSupervisedTrainer(StreamTrainer[SelfSupervisedConfig, SiT]):
     def _draw_views(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return damaged and undamaged patches of both views, ``[2 b, n, 3 * p * p]``, and their quarters ``[2 b]``."""
         task, generator = self.config.task, self.generator
-        images = task.pictures(self.config.batch_size, generator).images
-        both = torch.cat((images, images))
+        both = torch.cat(task.picture_pairs(self.config.batch_size, generator))
         quarters = torch.randint(4, (len(both),), generator=generator)
         clean = random_view(rotate(both, quarters), generator)
         inputs, targets = (patches(normalize(x), task.patch) for x in (corrupt(clean, generator), clean))
