@@ -22,6 +22,14 @@ def test_runs_have_reconstruction_and_no_other_help(run):
     assert (costs.policy_cost, costs.baseline_cost, costs.reconstruction_cost) == (0.1, 1.0, 1.0)
 
 
+def test_rollouts_of_the_long_scale_hold_a_whole_episode_and_are_cut_into_small_steps():
+    for run in runs_of("htm-as-published", "long"):
+        rows, parts = run.config.batch_size, run.config.loss.reuse.minibatches
+        assert run.config.unroll == run.config.world.spec.max_steps + 1 and rows // parts == 8
+    for run in runs_of("htm-as-published", "lite"):
+        assert run.config.batch_size // run.config.loss.reuse.minibatches == 32, "as in table 1"
+
+
 def test_every_world_has_every_row():
     worlds = ["t-maze", *LEVELS]
     assert [run.row for run in ALL] == [f"{world}: {row}" for world in worlds for row in ROWS]

@@ -58,6 +58,10 @@ class Ladder:
     """Steps of a rollout."""
     scale: Scale
     """``lite`` where levels are short, else ``long``."""
+    entropy: float = 0.02
+    """Weight of the entropy."""
+    updates: int = 16
+    """Optimiser steps on a rollout of 128 rows."""
 
     @property
     def curriculum(self) -> CurriculumConfig:
@@ -78,6 +82,8 @@ LADDERS: Mapping[str, Ladder] = {
         values=(10, 20, 40, 80, 160, 320),
         unroll=64,
         scale="lite",
+        entropy=2e-3,
+        updates=4,
     ),
     "visual match": Ladder(
         world=replace(DOORS, distractor_steps=240),
@@ -139,7 +145,15 @@ def _memory(row: str, ladder: Ladder) -> CoreConfig:
 
 def _run(ladder: Ladder, memory: CoreConfig, rate: float) -> ImpalaConfig:
     seconds = LITE_SECONDS if ladder.scale == "lite" else LONG_SECONDS
-    config = reinforced(ladder.world, memory, entropy=2e-3, unroll=ladder.unroll, seconds=seconds, learning_rate=rate)
+    config = reinforced(
+        ladder.world,
+        memory,
+        entropy=ladder.entropy,
+        unroll=ladder.unroll,
+        seconds=seconds,
+        learning_rate=rate,
+        updates=ladder.updates,
+    )
     return replace(config, schedule=replace(config.schedule, curriculum=ladder.curriculum))
 
 
