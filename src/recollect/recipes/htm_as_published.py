@@ -4,9 +4,9 @@ The loss has the weights of table 1 (policy 0.1, baseline 1, reconstruction 1); 
 appendix D.4 calls necessary. There is no teacher, no target for attention, no gradient into chunks and no reward for
 coming nearer. Cores have four layers, as in table 1. Differs: width 64 instead of 512, symbols instead of pixels, a
 larger learning rate, easier levels of the worlds, means instead of sums over a rollout, and processor time instead of a
-number of steps ends a run. The worlds of the long scale also have more entropy and more optimiser steps per rollout,
-since visual match and the ballet stand still without them (docs/log.md, 2026-11-21), and rollouts are as long as an
-episode, with its last observation, so that rows are at different steps of their episodes.
+number of steps ends a run. The worlds of the long scale also have more optimiser steps per rollout, since visual match
+and the ballet stand still without them (docs/log.md, 2026-11-21), and rollouts are as long as an episode, with its last
+observation, so that rows are at different steps of their episodes.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ class Level:
 
     world: WorldConfig
     entropy: float
-    """Weight of the entropy; table 1 has 0.001 in the ballet and 0.0001 in the other worlds."""
+    """Weight of the entropy, beside 0.1 of the policy; table 1 has 0.001 in the ballet and 0.0001 in other worlds."""
     unroll: int
     """Steps of a rollout; table 1 has 64 in the ballet and 128 in the other worlds."""
     updates: int = 4
@@ -50,7 +50,7 @@ class Level:
 
 
 def _whole_episodes(world: WorldConfig) -> Level:
-    return Level(world=world, entropy=0.02, unroll=world.spec.max_steps + 1, updates=16)
+    return Level(world=world, entropy=2e-3, unroll=world.spec.max_steps + 1, updates=16)
 
 
 T_MAZE = Level(world=TMazeConfig(length=120, penalty=0.05), entropy=2e-3, unroll=64, beyond_window=True)

@@ -58,8 +58,6 @@ class Ladder:
     """Steps of a rollout."""
     scale: Scale
     """``lite`` where levels are short, else ``long``."""
-    entropy: float = 0.02
-    """Weight of the entropy."""
     updates: int = 16
     """Optimiser steps on a rollout of 128 rows."""
 
@@ -82,7 +80,6 @@ LADDERS: Mapping[str, Ladder] = {
         values=(10, 20, 40, 80, 160, 320),
         unroll=64,
         scale="lite",
-        entropy=2e-3,
         updates=4,
     ),
     "visual match": Ladder(
@@ -148,7 +145,7 @@ def _run(ladder: Ladder, memory: CoreConfig, rate: float) -> ImpalaConfig:
     config = reinforced(
         ladder.world,
         memory,
-        entropy=ladder.entropy,
+        entropy=2e-3,
         unroll=ladder.unroll,
         seconds=seconds,
         learning_rate=rate,
