@@ -6,7 +6,7 @@ import pytest
 from recipe_runs import runs_of
 
 from recollect.config import to_json
-from recollect.recipes.htm_ladder import LADDERS, RATES, ROWS, ladder, ladder_table, levels_learned
+from recollect.recipes.htm_ladder import LADDERS, RATES, ROWS, ladder, ladder_table, levels_passed
 from recollect.recipes.memory_requirements import requirements_of
 from recollect.recipes.reproduce import reach_of
 from recollect.training import REGISTRY
@@ -53,31 +53,40 @@ def test_memories_are_of_one_size_and_chunks_hold_the_longest_episode(name):
     assert hcam.num_chunks * hcam.chunk_len >= LADDERS[name].world.spec.max_steps and hcam.top_k == hcam.num_chunks
 
 
-def _result(row, scores, seed=0, status="ok"):
+def _result(row, passed, scores, seed=0, status="ok", seconds=60.0):
     levels = [*LADDERS["t-maze"].levels]
     tests = {
         level: {"correct": [round(100 * score)], "asked": [100]} for level, score in zip(levels, scores, strict=False)
     }
     numbers = {"parameters": 250_000, "state_bytes": 5_000, "tests": tests}
-    return {"row": f"t-maze: {row}", "seed": seed, "status": status, "error": "ValueError: x", **numbers}
+    outcome = {"seed": seed, "status": status, "error": "ValueError: x", "processor_seconds": seconds}
+    return {"row": f"t-maze: {row}", "levels_passed": passed, **outcome, **numbers}
 
 
 def test_the_table_shows_the_best_rate_and_what_is_not_trained():
     results = [
-        _result("hcam, rate 0.001", [1, 1, 1, 0.5, 0.5, 0.5]),
-        _result("hcam, rate 0.0005", [1, 1, 1, 1, 0.5, 0.5]),
-        _result("hcam, rate 0.0005", [1, 1, 1, 0.5, 0.6, 0.5], seed=1),
-        _result("transformer-xl, rate 0.001", [0.5, 1, 1, 1, 1, 1]),
-        _result("lstm, rate 0.001", [], status="failed"),
+        _result("hcam, rate 0.001", 3, [1, 1, 1, 0.5, 0.5, 0.5]),
+        _result("hcam, rate 0.0005", 5, [0.5, 1, 1, 1, 1, 1]),
+        _result("hcam, rate 0.0005", 3, [1, 1, 1, 0.5, 0.6, 0.5], seed=1, seconds=120.0),
+        _result("transformer-xl, rate 0.001", 0, [0.5, 1, 1, 1, 1, 0.5]),
+        _result("lstm, rate 0.001", 0, [], status="failed"),
     ]
-    assert [levels_learned(result) for result in results[:4]] == [3, 4, 3, 0]
+    assert [levels_passed(result) for result in results[:4]] == [3, 6, 3, 0]
     lines = ladder_table(results, Path()).splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[4:]]
     assert lines[0] == "**t-maze**" and len(lines) == 7
     assert cells[0][:5] == ["hcam", "0.0005 of 2", "2", "250,000", "5.0 kB"]
-    assert cells[0][5:] == ["1.00", "1.00", "1.00", "0.75", "0.55", "0.50", "3.5 of 6"]
-    assert (cells[1][0], cells[1][-1]) == ("transformer-xl", "not trained")
-    assert cells[2] == ["lstm", *"----", *"------", "failed: ValueError: x"]
+    assert cells[0][5:] == ["0.75", "1.00", "1.00", "0.75", "0.80", "0.75", "4.5 of 6", "1.5"]
+    assert (cells[1][0], cells[1][-2]) == ("transformer-xl", "not trained")
+    assert cells[2] == ["lstm", *"----", *"------", "failed: ValueError: x", "-"]
+
+
+def test_of_two_rates_that_pass_as_many_levels_the_sooner_is_shown():
+    results = [
+        _result("lstm, rate 0.001", 5, [1] * 6, seconds=90.0),
+        _result("lstm, rate 0.002", 5, [1] * 6, seconds=30.0),
+    ]
+    assert "| lstm | 0.002 of 2 |" in ladder_table(results, Path())
 
 
 def test_worlds_scales_and_cores_are_chosen_by_name():

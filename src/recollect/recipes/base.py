@@ -96,8 +96,10 @@ class Run:
 class MakePages(Protocol):
     """Function that makes a recipe's pages and pictures from its result files alone."""
 
-    def __call__(self, results: Sequence[Mapping[str, Any]], root: Path) -> str:
-        """Write the pages under ``root/docs``; return the text that replaces the usual table in ``docs/results.md``."""
+    def __call__(self, results: Sequence[Mapping[str, Any]], root: Path) -> str | None:
+        """Write the pages under ``root/docs``; return the text that replaces the usual table in ``docs/results.md``,
+        None to leave the table.
+        """
         ...
 
 

@@ -11,15 +11,17 @@
 chunks of 4, 8 and 16 steps, k = 1, 2, 4 and all, and a k of 8 for transformer-xl, whose window is the whole episode.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from recollect.cores.config import CoreConfig
 from recollect.cores.hcam import HierarchicalChunkMemoryConfig
 from recollect.cores.transformer_xl.config import TransformerXLConfig
 from recollect.recipes import hierarchical_transformer_memory as htm
 from recollect.recipes.base import Recipe, Run, Scale, Test, file_name, require_scale
-from recollect.recipes.htm_ladder import ladder, ladder_tests
+from recollect.recipes.htm_ladder import LADDERS, RATES, ladder, ladder_tests, levels_table
 from recollect.training import ImpalaConfig
 
 
@@ -118,6 +120,16 @@ def _runs(
     return made
 
 
+def _table(results: Sequence[Mapping[str, Any]], root: Path) -> str | None:
+    """Return the table of the ladder for the scale lite; None, the usual one, for the paper's."""
+    if results[0]["scale"] != "lite":
+        return None
+    rate, rows = f"{RATES[0]:g}", {run.row: [] for run in _lite_rows()}
+    for result in results:
+        rows.setdefault(result["row"], []).append(result)
+    return levels_table({row: {rate: runs} for row, runs in rows.items() if runs}, LADDERS["t-maze"])
+
+
 ABLATIONS = Recipe(
     name="htm-ablations",
     title="Ablations",
@@ -128,4 +140,5 @@ ABLATIONS = Recipe(
     config=ablations,
     runs={"lite": _lite_rows, "paper": _paper_rows},
     seeds={"lite": 1, "paper": 3},
+    pages=_table,
 )

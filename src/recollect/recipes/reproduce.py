@@ -341,6 +341,8 @@ def _paged(recipe: Recipe, scale: str, results: Sequence[Mapping[str, Any]], roo
     """Return the table of a recipe that has its own pages, and write these."""
     assert recipe.pages is not None
     own = recipe.pages(with_memory_requirements(recipe, scale, results), root)
+    if own is None:
+        return table(recipe, scale, results)
     return "\n".join([*_title(recipe, scale), own, "", *_caption(results)])
 
 

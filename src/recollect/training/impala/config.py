@@ -314,9 +314,11 @@ class ImpalaConfig(ActingConfig):
         return ImpalaTrainer(self)
 
     def experience(self, rows: Sequence[Mapping[str, str]]) -> dict[str, Any]:
-        """Return the steps in the world, and their speed."""
+        """Return the steps in the world, their speed, and how many levels of the curriculum were passed."""
         last = [row for row in rows if row["environment_steps"]][-1]
+        passed = {"levels_passed": int(float(last["level"]))} if last.get("level") else {}
         return {
+            **passed,
             "environment_steps": int(float(last["environment_steps"])),
             "frames_per_second": round(float(last["frames_per_second"]), 1),
             "samples_to_perfect": None,
