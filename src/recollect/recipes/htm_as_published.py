@@ -41,8 +41,9 @@ class Level:
     world: WorldConfig
     entropy: float
     """Weight of the entropy, beside 0.1 of the policy; table 1 has 0.001 in the ballet and 0.0001 in other worlds."""
-    unroll: int
-    """Steps of a rollout; table 1 has 64 in the ballet and 128 in the other worlds."""
+    unroll: int | None = None
+    """Steps of a rollout; table 1 has 64 in the ballet and 128 in the other worlds. None: an episode with its last
+    observation."""
     updates: int = 4
     """Optimiser steps on a rollout of 128 rows; table 1 has one on 32 rows."""
     beyond_window: bool = False
@@ -50,7 +51,7 @@ class Level:
 
 
 def _whole_episodes(world: WorldConfig) -> Level:
-    return Level(world=world, entropy=2e-3, unroll=world.spec.max_steps + 1, updates=16)
+    return Level(world=world, entropy=2e-3, updates=16)
 
 
 T_MAZE = Level(world=TMazeConfig(length=120, penalty=0.05), entropy=2e-3, unroll=64, beyond_window=True)
@@ -132,9 +133,8 @@ def reinforced(
 def _run(core: str, level: Level, seconds: float) -> ImpalaConfig:
     steps = level.world.spec.max_steps
     memory = read_all_chunks(lite_core(core, steps=steps, window=WINDOW, chunk=CHUNK, layers=LAYERS))
-    return reinforced(
-        level.world, memory, entropy=level.entropy, unroll=level.unroll, seconds=seconds, updates=level.updates
-    )
+    unroll = level.unroll or steps + 1
+    return reinforced(level.world, memory, entropy=level.entropy, unroll=unroll, seconds=seconds, updates=level.updates)
 
 
 def _rows(name: str, level: Level, seconds: float, scale: Scale) -> list[Run]:
