@@ -14,6 +14,8 @@ _TOO_LARGE = re.compile(
     r"[Oo]verflow|int too large|too large to convert|Storage size calculation|invalid size|"
     r"larger than the maximum|negative dimension|numel: integer multiplication|value cannot be converted"
 )
+LIMIT_PARTS = 4
+"""Parts of every time limit, of which a stop of this process (Ctrl-Z, SIGSTOP, a frozen container) uses up only one."""
 _EXTENSIONS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
 
 

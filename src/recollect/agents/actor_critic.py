@@ -30,14 +30,7 @@ from recollect.agents.decoders import Decoders
 from recollect.agents.encoders import Layers, ObservationEncoder
 from recollect.agents.film_encoders import TokenJoin
 from recollect.agents.normalization import ReturnNorm
-from recollect.agents.policies import (
-    ACTION_MASK,
-    Distribution,
-    has_action_mask,
-    mask_logits,
-    policy_for,
-    require_valid,
-)
+from recollect.agents.policies import ACTION_MASK, Distribution, has_action_mask, mask_logits, policy_for
 from recollect.agents.registry import REGISTRY
 from recollect.agents.saved_model import SavedModel
 from recollect.agents.spaces import space_from_json, space_to_json
@@ -367,7 +360,7 @@ class ActorStream(ModelStream):
             return ActorCriticOutput._make(map(to_array, self._step(given, is_first, rows)))
         encoded = agent.encode(inputs, is_first)
         if agent.config.previous_action == "action":
-            require_valid(agent.policy, agent.action_space, inputs.action, is_first)
+            agent.policy.require_valid(inputs.action, is_first, agent.action_space)
         return agent.decide(self.step_core(encoded, rows, is_first), encoded, inputs)
 
 

@@ -33,14 +33,7 @@ from recollect.agents.actor_critic import ActorCriticOutput, inputs_to_tensors
 from recollect.agents.config import DecisionTransformerConfig
 from recollect.agents.contract import ActorInputs
 from recollect.agents.encoders import ObservationEncoder
-from recollect.agents.policies import (
-    ACTION_MASK,
-    Distribution,
-    has_action_mask,
-    mask_logits,
-    policy_for,
-    require_valid,
-)
+from recollect.agents.policies import ACTION_MASK, Distribution, has_action_mask, mask_logits, policy_for
 from recollect.agents.registry import REGISTRY
 from recollect.agents.saved_model import SavedModel
 from recollect.agents.spaces import space_from_json, space_to_json
@@ -310,7 +303,7 @@ class DecisionStream(ModelStream):
         first = is_first.tolist()
         begins = [new or not count for new, count in zip(first, self.count, strict=True)]
         if not all(begins):
-            require_valid(agent.policy, agent.action_space, inputs.action, torch.tensor(begins))
+            agent.policy.require_valid(inputs.action, torch.tensor(begins), agent.action_space)
         self.return_to_go = self.return_to_go - inputs.reward.to(self.return_to_go.dtype)
         if any(first):
             self.return_to_go = torch.where(is_first, config.target_return, self.return_to_go)

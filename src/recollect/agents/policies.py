@@ -88,6 +88,26 @@ class Policy(nn.Module, ABC):
         """Return which of the actions ``[b, *action_space.shape]`` :meth:`encode` can encode, bool ``[b]``."""
         return actions.new_ones(len(actions), dtype=torch.bool)
 
+    def require_valid(self, previous: Tensor, is_first: Tensor, space: spaces.Space[Any]) -> None:
+        """Raise ``ValueError`` unless the previous actions ``[b, *shape]`` of all rows that do not begin are valid.
+
+        On a CPU only: elsewhere reading the answer would wait for the device.
+
+        Args:
+            previous: action before the observation of each row.
+            is_first: bool ``[b]``, rows that begin an episode.
+            space: of the actions, for the message.
+        """
+        if previous.device.type != "cpu" or (valid := self.is_valid(previous)).all():
+            return
+        wrong = ~(valid | is_first)
+        if wrong.any():
+            row = int(wrong.nonzero()[0])
+            raise ValueError(
+                f"action={previous[row].tolist()} in row {row}: it is not in {space}; give the action that was taken "
+                "before this observation, or is_first=True where an episode begins"
+            )
+
 
 def policy_for(space: spaces.Space[Any]) -> Policy:
     """Return the policy for an action space.
@@ -116,22 +136,6 @@ def policy_for(space: spaces.Space[Any]) -> Policy:
     else:
         remedy = "use Discrete, MultiDiscrete, MultiBinary or Box"
     raise ValueError(f"action space {space}: no policy is defined over a {type(space).__name__}; {remedy}")
-
-
-def require_valid(policy: Policy, space: spaces.Space[Any], previous: Tensor, is_first: Tensor) -> None:
-    """Raise ``ValueError`` unless the previous actions ``[b, *shape]`` of all rows that do not begin are choices.
-
-    On a CPU only: elsewhere reading the answer would wait for the device.
-    """
-    if previous.device.type != "cpu" or (valid := policy.is_valid(previous)).all():
-        return
-    wrong = ~(valid | is_first)
-    if wrong.any():
-        row = int(wrong.nonzero()[0])
-        raise ValueError(
-            f"action={previous[row].tolist()} in row {row}: it is not in {space}; give the action that was taken "
-            "before this observation, or is_first=True where an episode begins"
-        )
 
 
 def _require_few_choices(space: spaces.Space[Any]) -> None:

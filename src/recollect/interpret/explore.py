@@ -34,6 +34,7 @@ from recollect.interpret.verdict import typical_episode, with_verdict
 from recollect.runs.progress import ProgressReporter
 from recollect.runs.provenance import environment
 from recollect.tasks.worlds.contract import WorldConfig
+from recollect.training.config import TrainerConfig
 from recollect.training.saved_run import load_model_and_step, require_world
 
 EPISODES = 8  # episodes that are scored; the typical one is shown
@@ -158,15 +159,14 @@ def _require_fit(trained: WorldConfig, world: Any) -> None:
 
 
 def _require_live(
+    config: TrainerConfig,
     directory: str | PathLike[str],
     *,
     world: WorldConfig | None = None,
     best: bool = False,
-    trust: bool = False,
     **_: Any,
 ) -> None:
     """Check that there can be a live page before anything is fetched or recorded."""
-    config = require_world(directory, "can be explored", trust=trust)
     agent, _step = load_model_and_step(config, directory, best=best)
     require_live(agent, config.trained_on if world is None else world)
 
@@ -200,12 +200,12 @@ def explore_run(
     require(live or runtime is None, "runtime", str(runtime), "only the live page needs it, request that too (--live)")
     if "rerun" in writers:
         require_rerun()
-    require_world(directory, "can be explored", trust=bool(options.get("trust", False)))
+    config = require_world(directory, "can be explored", trust=bool(options.get("trust", False)))
     folder = Path(folder)
     with path_errors("out", folder, "made"):  # before anything is computed
         folder.mkdir(parents=True, exist_ok=True)
     if live:
-        _require_live(directory, **options)
+        _require_live(config, directory, **options)
     engine = find_runtime(None if runtime is None else Path(runtime)) if live else None
     episodes = record_run(directory, **options)
     ablation = None

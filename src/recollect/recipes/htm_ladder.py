@@ -145,11 +145,10 @@ def _run(ladder: Ladder, memory: CoreConfig, rate: float) -> ImpalaConfig:
     config = reinforced(
         ladder.world,
         memory,
-        entropy=2e-3,
         unroll=ladder.unroll,
+        updates=ladder.updates,
         seconds=seconds,
         learning_rate=rate,
-        updates=ladder.updates,
     )
     return replace(config, schedule=replace(config.schedule, curriculum=ladder.curriculum))
 

@@ -4,7 +4,7 @@ A step in progress is finished and saved first. A block that leaves no trace whe
 rollout that was not learned from) is marked by :func:`time_limited`: it ends soon after a signal, or at its limit.
 
 Time in which this process was stopped (Ctrl-Z, SIGSTOP, a frozen container) does not count: an alarm rings
-:data:`LOOKS` times within a limit, and what it rings late is taken for such time.
+:data:`~recollect.machine.LIMIT_PARTS` times within a limit, and what it rings late is taken for such time.
 """
 
 import math
@@ -19,10 +19,10 @@ from time import monotonic
 from types import FrameType
 from typing import Any
 
+from recollect.machine import LIMIT_PARTS
+
 RETRY_SECONDS = 1.0
 """Seconds until the exception is raised again in a block that caught it."""
-LOOKS = 4
-"""How often the alarm rings within a time limit; of the time that a process is stopped one part counts."""
 
 
 class Interrupted(BaseException):
@@ -59,7 +59,7 @@ class Block:
     def restart_clock(self) -> None:
         """Give a sign of life: the time limit starts again."""
         now = monotonic()
-        self.end, self.next_look = now + self.seconds, now + self.seconds / LOOKS
+        self.end, self.next_look = now + self.seconds, now + self.seconds / LIMIT_PARTS
 
     def add_time(self, seconds: float) -> None:
         """Move the end of this block, and of those around it."""
@@ -225,7 +225,7 @@ def stop_on_signal() -> Iterator[None]:
 def _arm(block: Block) -> None:
     if hasattr(signal, "setitimer") and signal.getsignal(signal.SIGALRM) is _ring:
         now = monotonic()
-        block.next_look = now + block.seconds / LOOKS
+        block.next_look = now + block.seconds / LIMIT_PARTS
         wait = min(block.end, block.stop, block.next_look) - now
         signal.setitimer(signal.ITIMER_REAL, min(max(wait, 1e-3), 1e8), RETRY_SECONDS)
 

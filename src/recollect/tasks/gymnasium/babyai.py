@@ -21,8 +21,8 @@ from typing import Any, Protocol
 import gymnasium
 
 from recollect.config import require
+from recollect.machine import LIMIT_PARTS
 from recollect.tasks.gymnasium.babyai_levels import DEFAULT_LEVELS, level_id
-from recollect.tasks.gymnasium.rows import PARTS
 
 MISSION = gymnasium.spaces.Text(max_length=400, charset="abcdefghijklmnopqrstuvwxyz ,")
 
@@ -102,11 +102,11 @@ def time_limited(seconds: float) -> Iterator[None]:
     def ring(number: int, frame: Any) -> None:
         nonlocal rings
         rings += 1
-        if rings >= PARTS:
+        if rings >= LIMIT_PARTS:
             raise HangingError(f"not done after {seconds:g} s")
 
     before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds / PARTS, seconds / PARTS)
+    signal.setitimer(signal.ITIMER_REAL, seconds / LIMIT_PARTS, seconds / LIMIT_PARTS)
     try:
         yield
     finally:

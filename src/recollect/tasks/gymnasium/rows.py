@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from recollect.lazy import gymnasium, np
+from recollect.machine import LIMIT_PARTS
 from recollect.tasks.gymnasium.checked_values import (
     OLD_INTERFACE,
     MemoryNeed,
@@ -25,9 +26,6 @@ from recollect.tasks.gymnasium.checked_values import (
 )
 from recollect.tasks.gymnasium.silence import Silence
 from recollect.tasks.gymnasium.spaces import ActionWriter, Arrays, ObservationReader
-
-PARTS = 4
-"""Parts of a time limit, of which a stop of this process (Ctrl-Z, SIGSTOP) uses up only one."""
 
 
 class RowsStep(NamedTuple):
@@ -259,10 +257,10 @@ class ProcessRows:
         In several parts: one of them ends at once where this process was stopped, and with it those that it waits for.
         """
         row, parts = self.active_rows[number], 0
-        while not self.pipes[number].poll(self.timeout / PARTS):
+        while not self.pipes[number].poll(self.timeout / LIMIT_PARTS):
             before, row = row, self.active_rows[number]
             parts = parts + 1 if row == before else 0
-            if parts == PARTS:
+            if parts == LIMIT_PARTS:
                 raise BrokenEnvironmentError(f"row {row} of {self.name} gave no answer for {self.timeout:g} s")
 
     def _kill(self) -> None:

@@ -25,8 +25,9 @@ from time import monotonic
 from typing import NamedTuple
 
 from recollect.evaluation.world_guard import close_world
+from recollect.machine import LIMIT_PARTS
 from recollect.runs.errors import StepError, WorldError
-from recollect.runs.interrupts import LOOKS, time_limited
+from recollect.runs.interrupts import time_limited
 from recollect.training.impala.actor_setup import SavedActor, restore, save_snapshot
 from recollect.training.impala.placement import ActorLost, ActorReady, Delivery, Placement, PublishedWeights, Ticket
 from recollect.training.impala.rollouts import PATIENCE, Collector
@@ -189,7 +190,7 @@ class AsyncActors(Actors):
         try:
             with time_limited(math.inf, patience=0.0):
                 while self._starting and monotonic() < end:
-                    self._handle(event := self.placement.receive(min(1.0, self.timeout / LOOKS)))
+                    self._handle(event := self.placement.receive(min(1.0, self.timeout / LIMIT_PARTS)))
                     if isinstance(event, ActorReady):
                         end = min(end, monotonic() + GRACE)
             self._check_hanging()
@@ -211,7 +212,7 @@ class AsyncActors(Actors):
         self._ask()
         with time_limited(math.inf, PATIENCE):
             while not self._waiting:
-                event = self.placement.receive(min(1.0, self.timeout / LOOKS))
+                event = self.placement.receive(min(1.0, self.timeout / LIMIT_PARTS))
                 self._handle(event)
                 if event is None:
                     self._check_hanging()
@@ -315,7 +316,7 @@ class AsyncActors(Actors):
 
     def _exclude_pause(self, now: float) -> None:
         """Count the time since the last look as a part of the limit at most: this process may have been stopped."""
-        pause = now - self._looked - self.timeout / LOOKS
+        pause = now - self._looked - self.timeout / LIMIT_PARTS
         self._looked = now
         if pause > 0:
             self._heard = min(self._heard + pause, now)
