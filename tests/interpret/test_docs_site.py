@@ -41,6 +41,9 @@ def browser():
     if CHROMIUM is None:
         pytest.skip("no Chromium: apt-get install chromium")
     opened = Browser()
+    # A page that is left may still write its theme, so the next one forgets it before its own scripts run.
+    forget = "if (location.protocol === 'file:') localStorage.clear()"
+    opened.call("Page.addScriptToEvaluateOnNewDocument", source=forget)
     opened.call("Network.setBlockedURLs", urls=["*/search_index.json"])  # every page would index all words of the site
     yield opened
     opened.close()
@@ -49,8 +52,6 @@ def browser():
 def visit(browser, site, page, width, theme):
     """Opens a page in a theme that no earlier page has chosen."""
     browser.window(width, SCREEN, theme=theme)
-    if browser.run("location.protocol === 'file:'"):
-        browser.run("localStorage.clear()")
     browser.open(site / page / "index.html", wait=False)
     wait_for(browser, "document.readyState === 'complete' && location.protocol === 'file:'")
     scheme = {"light": "default", "dark": "slate"}[theme]

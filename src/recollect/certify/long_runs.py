@@ -2,7 +2,6 @@
 
 import gc
 import itertools
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -34,7 +33,7 @@ One call of all steps is left to the line ``splits``, which makes longer ones.
 CALL = 8  # steps of the longer calls whose time is measured
 EPISODES = 40  # episodes of one step between two measurements of a stream's memory
 GROWTH = 0.5  # accepted growth of Python's number of objects per step
-SLOWER = 2.5  # accepted ratio of the times of a late and an early step; a loaded machine changes a median by less
+SLOWER = 2.5  # accepted ratio of the least times of a late and an early step
 SMALLEST_DELAY = 50e-6  # seconds by which a step must be slower for a ratio to count
 HOARDS = "data of past steps is kept: a list, an array, a cache, a graph that is not detached, a hook"
 
@@ -142,23 +141,23 @@ def cost(subject: Subject) -> tuple[str, dict[str, Any]]:
 
 
 def _slower(early: Callable[[], Any], late: Callable[[], Any]) -> tuple[float, float, float]:
-    """Return the least ratio of medians over several rounds, with both, so that a busy machine makes no step slow."""
-    best = (float("inf"), 0.0, 0.0)
+    """Return the ratio of the least times of both calls, made in turn, and both times.
+
+    A busy machine only adds time, so the least of many is the call's own, and calls in turn are slowed alike.
+    """
+    first = last = float("inf")
     for _ in range(6):
-        first, last = _median_time(early), _median_time(late)
-        best = min(best, (last / first, first, last))
-        if best[0] <= 1.5:
+        for _ in range(15):
+            first, last = min(first, _seconds(early)), min(last, _seconds(late))
+        if last <= 1.5 * first:
             break
-    return best
+    return last / first, first, last
 
 
-def _median_time(call: Callable[[], Any]) -> float:
-    times = []
-    for _ in range(15):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+def _seconds(call: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
 
 
 def _test_data(subject: Subject) -> tuple[Tensor, Tensor]:
