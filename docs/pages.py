@@ -5,6 +5,7 @@ Directives in pages, all of them comments, so that other renderers show nothing:
     <!-- recollect:settings KEY -->   settings of a core, from its config
     <!-- recollect:differs KEY -->    its deviations from the paper, from the docstring with its equations
     <!-- recollect:table NAME -->     a table of docs/results.md, folded; ``*`` is every table that no page shows
+    <!-- recollect:references cores -->   links to the reference of every core
 
 Drawings (``assets/mechanisms/*.svg``) are put into the page, so that they have the colours of its theme.
 """
@@ -25,14 +26,15 @@ from recollect.cli.flags import field_texts
 from recollect.cores import CORES
 
 DOCS = Path(__file__).parent
-ROLE = re.compile(r":(?:attr|class|data|func|meth|mod):<code>~?([\w.]+)</code>")
-DIRECTIVE = re.compile(r"<!-- recollect:(settings|differs|table) (\S+) -->")
+ROLE = re.compile(r":(attr|class|data|func|meth|mod):<code>~?([\w.]+)</code>")
+DIRECTIVE = re.compile(r"<!-- recollect:(settings|differs|table|references) (\S+) -->")
 BLOCK = re.compile(r"<!-- recollect:(\S+):begin -->\n### (.*?)\n(.*?)<!-- recollect:\1:end -->", re.DOTALL)
 DRAWING = re.compile(r'<img alt="([^"]*)" src="[./]*assets/mechanisms/([\w-]+)\.svg"\s*/?>')
 SECTION = re.compile(
     r'(<nav class="md-nav" data-md-level="\d+" )aria-labelledby="__nav_([\d_]+)_label"([^>]*>)'
     r'(\s*<label class="md-nav__title"[^>]*>\s*<span class="md-nav__icon md-icon"></span>\s*)([^<]*?)(?=\s*</label>)'
 )
+LOG = re.compile(r"\bdocs/log\.md\b(?![^<]*</code>)")
 PERCENT = re.compile(r"(\d) %(?![^<]*</code>)")
 REST = "*"
 
@@ -42,9 +44,21 @@ def core_pages() -> dict[str, str]:
 
     A core has a page that says what it is for, and one under Reference with its equations.
     """
-    return _pages("cores", lambda key: f"<!-- recollect:settings {key} -->", _generated) | _pages(
-        "reference/cores", lambda key: f"::: {equations(CORES[key])}", _generated_reference
-    )
+    uses = _pages("cores", _settings_of, _generated)
+
+    def reference(module: str, key: str) -> str:
+        use = next(place for place, text in uses.items() if f"{_settings_of(key)}\n" in text)
+        return _generated_reference(module, _heading(uses[use]), use)
+
+    return uses | _pages("reference/cores", lambda key: f"::: {equations(CORES[key])}", reference)
+
+
+def _settings_of(key: str) -> str:
+    return f"<!-- recollect:settings {key} -->"
+
+
+def _heading(page: str) -> str:
+    return page.splitlines()[0].removeprefix("# ")
 
 
 def _pages(folder: str, shows: Callable[[str], str], write: Callable[[str, str], str]) -> dict[str, str]:
@@ -80,15 +94,15 @@ def _generated(module: str, key: str) -> str:
         f"# {_title(module, key)}\n\n{_first_line(module, key)} Source: {config.paper}.\n\n"
         f"```python\nfrom recollect import {config.__name__}\n\n"
         f"core = {config.__name__}(...).build(input_dim=10)\n```\n\n"
-        f"## Settings\n\n<!-- recollect:settings {key} -->\n\n"
+        f"## Settings\n\n{_settings_of(key)}\n\n"
         f"## Differences from the paper\n\n<!-- recollect:differs {key} -->\n\n"
         f"Equations and source: [reference](../reference/cores/{key}.md).\n"
     )
 
 
-def _generated_reference(module: str, key: str) -> str:
-    """The reference of a core that nobody wrote one for: its equations, and the same as a plain loop."""
-    text = f"# {_title(module, key)}\n\n::: {module}\n"
+def _generated_reference(module: str, title: str, use: str) -> str:
+    """The reference of a core that nobody wrote one for: its equations, settings, and the same as a plain loop."""
+    text = f"# {title}\n\nUse, settings and differences: [{title}](../../{use}).\n\n::: {module}\n"
     package = module.rpartition(".")[0]
     for name in ("config", "reference"):
         if importlib.util.find_spec(f"{package}.{name}"):
@@ -135,7 +149,7 @@ def on_config(config: Any) -> Any:
     """Put the pages of cores in the navigation, behind the overview."""
     for section, folder in (("Cores", "cores/"), ("Reference", "reference/cores/")):
         entries = next(part[section] for part in config.nav if section in part)
-        titles = {place: text.splitlines()[0].removeprefix("# ") for place, text in core_pages().items()}
+        titles = {place: _heading(text) for place, text in core_pages().items()}
         mine = [{title: place} for place, title in titles.items() if place.startswith(folder)]
         if section == "Cores":
             entries[1:1] = mine
@@ -191,6 +205,12 @@ def _folded(summary: str, text: str) -> str:
     return f'<details markdown="1"><summary>{summary}</summary>\n\n{text}\n\n</details>'
 
 
+def references(folder: str) -> str:
+    """Return links from the overview of the reference to its pages in a folder."""
+    shown = {place: text for place, text in core_pages().items() if place.startswith(f"reference/{folder}/")}
+    return ", ".join(f"[{_heading(text)}]({place.removeprefix('reference/')})" for place, text in shown.items()) + "."
+
+
 def folded_log(text: str) -> str:
     """Return the log with each entry folded under its heading."""
     head, *entries = re.split(r"^## ", text, flags=re.MULTILINE)
@@ -200,20 +220,25 @@ def folded_log(text: str) -> str:
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Replace the directives of a page; fold the log."""
-    makers = {"settings": settings, "differs": differs, "table": table}
+    makers = {"settings": settings, "differs": differs, "table": table, "references": references}
     text = DIRECTIVE.sub(lambda found: makers[found[1]](found[2]), markdown)
     return folded_log(text) if page.file.src_uri == "log.md" else text
 
 
-def on_page_content(html: str, **_: Any) -> str:
-    """Put drawings into the page. Full names in roles such as ``:class:`` become links, short ones code."""
+def on_page_content(html: str, page: Any, **_: Any) -> str:
+    """Put drawings into the page. Full names in roles such as ``:class:`` become links, short ones code.
+
+    Docstrings name the log by its path in the repository; here it becomes a link.
+    """
 
     def shown(role: re.Match[str]) -> str:
-        name = role[1]
+        kind, name = role.groups()
         if not name.startswith("recollect."):
             return f"<code>{name}</code>"
-        return f'<autoref identifier="{name}" optional><code>{name.rpartition(".")[2]}</code></autoref>'
+        words = name.split(".")[-2 if kind == "mod" else -1 :]  # many modules are named core or reference
+        return f'<autoref identifier="{name}" optional><code>{".".join(words)}</code></autoref>'
 
+    html = LOG.sub(f'<a href="{"../" * page.url.count("/")}log/">log</a>', html)
     html = PERCENT.sub("\\1\u00a0%", html)  # a line does not end between a number and its unit
     html = re.sub(r"<th([^>]*)></th>", r"<td\1></td>", ROLE.sub(shown, html))  # a header without words is none
     return DRAWING.sub(lambda image: drawing(image[2], image[1]), html)

@@ -278,6 +278,13 @@ def test_entries_of_the_log_unfold(pages):
 
 
 def test_roles_of_docstrings_are_not_shown_raw(pages):
-    page = "<p>See :meth:<code>World.oracle</code> and :func:<code>~recollect.state.detach</code>.</p>"
-    link = '<autoref identifier="recollect.state.detach" optional><code>detach</code></autoref>'
-    assert pages.on_page_content(page) == f"<p>See <code>World.oracle</code> and {link}.</p>"
+    place = SimpleNamespace(url="reference/layers/")
+    link = '<autoref identifier="recollect.{}" optional><code>{}</code></autoref>'
+    for told, shown in {
+        ":meth:<code>World.oracle</code>": "<code>World.oracle</code>",
+        ":func:<code>~recollect.state.detach</code>": link.format("state.detach", "detach"),
+        ":mod:<code>recollect.cores.tlb.core</code>": link.format("cores.tlb.core", "tlb.core"),
+        "docs/log.md": '<a href="../../log/">log</a>',
+        "<code>docs/log.md</code>": "<code>docs/log.md</code>",
+    }.items():
+        assert pages.on_page_content(f"<p>See {told}.</p>", page=place) == f"<p>See {shown}.</p>"

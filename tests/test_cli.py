@@ -4,6 +4,7 @@ import inspect
 import io
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -61,7 +62,15 @@ def test_each_command_has_help(capsys, command):
     with pytest.raises(SystemExit) as end:
         main([command, "--help"])
     assert end.value.code == 0
-    assert f"usage: recollect {command}" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"usage: recollect {command}" in out
+    assert "(default: )" not in re.sub(r"[\s│]+", " ", out), "mark the field: recollect/cli/hints.py"
+
+
+def test_the_help_of_every_flag_has_no_empty_default_and_no_marks_of_code(capsys):
+    for words in (("train", "t-maze", "--core", "hcam"), ("train", "arrays", "--core", "gru"), ("benchmark", "cores")):
+        status, out, _ = run(capsys, *words, "--help-all")
+        assert status == 0 and "[]" not in out and "``" not in out
 
 
 def test_a_narrow_terminal_breaks_no_name_and_leaves_room_for_prose():

@@ -1,13 +1,14 @@
 """Actor-critic around any memory core: observation, previous action and reward in, policy and value out.
 
-    e_t = [encoders(observation_t), encoding(action_{t-1}), reward_t]          the last two are 0 at is_first;
-                                                                               ``logits``: policy_{t-1}, no action
+    e_t = [encoders(observation_t), encoding(action_{t-1}), reward_t]          the last two are 0 at is_first
     u_t = LN(W_in e_t + b_in)                                                  [b, t, *core.input_shape]
     y_t, state = core(u_t, state, is_first)                                    [b, t, d_out] or [b, t, r, d_out]
-    f_t = LN(mean_r y_t)                                                       features; with ``skip`` the heads read
-    policy_t = parameters of the action distribution;   value_t = V(f_t)       [f_t, mean u_t]
+    f_t = LN(mean_r y_t)                                                       features, [b, t, d]
+    policy_t = parameters of the action distribution;   value_t = V(f_t)       [b, t, p];   [b, t]
 
-Where an image has a FiLM encoder and the core reads tokens, W_in makes one of each place (film_encoders.py).
+With ``previous_action="logits"`` e_t has policy_{t-1} in place of the action. With ``skip`` the heads read
+[f_t, mean u_t]. Where an image has a FiLM encoder and the core reads tokens, W_in makes one token of each place of the
+map (film_encoders.py).
 
 The agent follows the contract of the cores: state in, state out, ``is_first`` the only reset signal, and a stream
 (:meth:`ActorCritic.stream`) with the same numbers. The encoders process all b * t steps at once.

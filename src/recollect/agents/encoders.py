@@ -10,11 +10,11 @@ Each part of the observation has its encoder, chosen by its space; the results a
     impala-resnet-instance-norm   on request: the same, its map normalised frame by frame    (image_encoders.py)
     nature-cnn      on request: images from 36 x 36                                          (image_encoders.py)
     patches-7       on request: images whose sides 7 divides; also patches-14, -28           (image_encoders.py)
-    tiles           integer grids up to 16 cells a side, of up to 65536 symbols: an embedding per cell, then ``hidden``
+    tiles           integer grids up to 16 cells a side, of up to 65536 symbols: an embedding per cell, then hidden
     told-tiles      on request: such grids with FiLM by a sentence beside them               (Perez et al. 2018)
-    mlp             all other numbers: ``hidden`` layers
+    mlp             all other numbers: hidden layers
     film-...        on request: images with FiLM by the sentence                             (film_encoders.py)
-    words           sentences (key ``language``): word embeddings and an LSTM         (Lampinen et al. 2021, appendix A)
+    words           sentences (key language): word embeddings and an LSTM             (Lampinen et al. 2021, appendix A)
     word-tokens     on request: word embeddings of a sentence side by side, for a core that reads them one by one
     one-hot         Discrete, MultiDiscrete, MultiBinary
 """
@@ -304,8 +304,8 @@ class Tiles(Encoder):
 class FiLMTiles(Tiles):
     """A grid of symbols with FiLM by a sentence.
 
-        g, s = sum over words i of table[word_i] * (1 + place_i)          2 x ``tile_dim`` numbers
-        cell'  = relu(W_2 relu((1 + g) * W_1 cell + s))                   for every cell, then ``hidden`` layers
+        g, s = sum over words i of table[word_i] * (1 + place_i)          2 x tile_dim numbers
+        cell'  = relu(W_2 relu((1 + g) * W_1 cell + s))                   for every cell, then hidden layers
 
     Perez et al. (2018), FiLM: visual reasoning with a general conditioning layer; the first agents of BabyAI did this.
 

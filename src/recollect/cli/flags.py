@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import difflib
+import re
 import sys
 import types
 import typing
@@ -71,8 +72,13 @@ def config_flags(config: Any, prefix: str = "") -> dict[str, Flag]:
                 found |= config_flags(part, f"{name}.{place}.")
         elif (kind := _metavar(hint)) is not None:
             metavar, count = kind
-            found[f"--{name}"] = Flag(metavar, count, texts.get(field.name, ""), _typed(value))
+            found[f"--{name}"] = Flag(metavar, count, _plain(texts.get(field.name, "")), _typed(value))
     return found
+
+
+def _plain(text: str) -> str:
+    """Return a docstring for a terminal, without the marks of code and of references."""
+    return re.sub(r"(?::\w+:)?`{1,2}~?([^`]*)`{1,2}", r"\1", text)
 
 
 def _metavar(hint: Any) -> tuple[str, int | None] | None:
@@ -277,16 +283,17 @@ def common_rows(known: Mapping[str, Flag]) -> dict[str, str]:
         if name in known:
             flag = known[name]
             also = "" if short == name else f" ({name})"
-            rows[f"{short} {flag.metavar}"] = f"{_first_sentence(flag.about)}{also} [{flag.default}]"
+            rows[f"{short} {flag.metavar}"] = f"{_first_sentence(flag.about)}{also} [{flag.default or 'empty'}]"
     return rows
 
 
 def all_rows(known: Mapping[str, Flag]) -> dict[str, str]:
     """Return the rows of a complete help: every flag with its whole text."""
-    return {
-        f"{name} {flag.metavar}" if flag.metavar else f"{name}, {_negated(name)}": f"{flag.about} [{flag.default}]"
-        for name, flag in sorted(known.items(), key=lambda item: ("." in item[0], item[0]))
-    }
+    rows = {}
+    for name, flag in sorted(known.items(), key=lambda item: ("." in item[0], item[0])):
+        words = f"{name} {flag.metavar}" if flag.metavar else f"{name}, {_negated(name)}"
+        rows[words] = f"{flag.about} [{flag.default or 'empty'}]"
+    return rows
 
 
 def _full(word: str) -> str:

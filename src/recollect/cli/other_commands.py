@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from rich.console import Console
 from tyro.conf import Positional, arg
 
+from recollect.cli.hints import EMPTY, REQUIRED
 from recollect.cli.import_checks import require_importable
 from recollect.config import lookup, require_name
 from recollect.terminal import PrintOptions, print_json, print_status, two_columns
@@ -18,7 +19,7 @@ from recollect.terminal import PrintOptions, print_json, print_status, two_colum
 class Demonstrations:
     """Record episodes of minigrid's bot in BabyAI levels, for the trainer cloning; the same command again resumes."""
 
-    levels: Positional[tuple[str, ...]]
+    levels: Annotated[Positional[tuple[str, ...]], REQUIRED]
     """Levels, as BabyAI-GoToLocal-v0 or GoToLocal; episodes of several levels go into one file."""
     out: Annotated[Path, arg(aliases=("-o",))]
     """FILE.npz; FILE.json beside it describes the recording."""
@@ -66,9 +67,9 @@ class Certify:
 
     cores: Positional[tuple[str, ...]] = ("all",)
     """Keys of cores, package.module:factory, or all."""
-    lines: tuple[str, ...] = ()
+    lines: Annotated[tuple[str, ...], EMPTY] = ()
     """Only these lines of the card; empty runs all."""
-    input_shape: tuple[int, ...] = ()
+    input_shape: Annotated[tuple[int, ...], EMPTY] = ()
     """Shape of one step's input, for a module without the attribute input_shape."""
     steps: int = 100_000
     """Steps of the long run (line state-bytes)."""
@@ -129,9 +130,9 @@ class Reproduce:
     """Key of a recipe."""
     scale: str = "lite"
     """lite (minutes on two processor cores; streets, Pong: up to two hours), long (hours) or paper (its own sizes)."""
-    cores: tuple[str, ...] = ()
+    cores: Annotated[tuple[str, ...], EMPTY] = ()
     """Only the rows of these cores; empty runs all. memory-suite and recall also take package.module:Config."""
-    rows: tuple[str, ...] = ()
+    rows: Annotated[tuple[str, ...], EMPTY] = ()
     """Only the rows whose names in the table fit one of these patterns, such as 'ballet*'; empty runs all."""
     seeds: int | None = None
     """Number of seeds of every row; the recipe's number when None, which is smaller for some rows."""

@@ -10,6 +10,7 @@ from rich.console import Console
 from tyro.conf import Positional, arg
 
 from recollect.agents.model_sources import find_model
+from recollect.cli.hints import EMPTY, REQUIRED
 from recollect.config import require
 from recollect.terminal import print_json, print_status, print_table
 
@@ -30,11 +31,11 @@ class Evaluate:
     """FILE.csv or FILE.parquet for every answer beside the right one, one line for each scored step."""
     video: Path | None = None
     """Folder for a video (MP4 and GIF) of four episodes; None records no video."""
-    log: tuple[str, ...] = ()
+    log: Annotated[tuple[str, ...], EMPTY] = ()
     """Also send the video to the run's log: tensorboard, wandb or wandb:PROJECT."""
     record: str | None = None
     """FILE.npz, minari:DATASET or lerobot:FOLDER for as many episodes as are scored, as training data."""
-    noise: tuple[float, ...] = ()
+    noise: Annotated[tuple[float, ...], EMPTY] = ()
     """For --record: shares of random actions, cycled over the rows, for a mixture of returns."""
     best: bool = False
     """Take the checkpoint of the run's best evaluation, instead of the newest."""
@@ -159,7 +160,7 @@ class Export:
 class Explore:
     """Show what an agent remembers, and whether that picture is faithful: episodes recorded, scored and tested."""
 
-    directories: Positional[tuple[Path, ...]]
+    directories: Annotated[Positional[tuple[Path, ...]], REQUIRED]
     """Run directories, model folders, model:NAME or hub:OWNER/NAME."""
     out: Annotated[Path, arg(aliases=("-o",))] = Path("explored")
     """Folder for the files; with several runs, a folder in it for each, named by what differs in their paths."""
@@ -179,7 +180,7 @@ class Explore:
     """For --live: onnxruntime-web, as a folder or an archive of npm pack; the cache, then npm, when None."""
     rerun: bool = False
     """Also write episode.rrd for the viewer rerun; needs pip install rerun-sdk."""
-    log: tuple[str, ...] = ()
+    log: Annotated[tuple[str, ...], EMPTY] = ()
     """Also send page and verdict to the run's log: tensorboard (the verdict), wandb or wandb:PROJECT."""
     best: bool = False
     """Take the checkpoint of the run's best evaluation, instead of the newest."""
@@ -240,13 +241,13 @@ class Explore:
 class Compare:
     """Compare runs: learning curves, interquartile means with intervals, probability of improvement."""
 
-    directories: Positional[tuple[Path, ...]]
+    directories: Annotated[Positional[tuple[Path, ...]], REQUIRED]
     """Run directories. Runs that differ in nothing but their seed are one group."""
     out: Path | None = Path("comparison")
     """Folder for comparison.html, .png and .json; None only prints."""
     axis: Literal["step", "environment_steps", "seconds"] = "step"
     """Horizontal axis of the learning curves."""
-    names: tuple[str, ...] = ()
+    names: Annotated[tuple[str, ...], EMPTY] = ()
     """A label for every run, in their order; training aids are added. Empty: cores and settings that differ."""
     json: bool = False
     """Print JSON."""

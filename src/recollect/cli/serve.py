@@ -4,11 +4,12 @@ import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from rich.console import Console
 from tyro.conf import Positional
 
+from recollect.cli.hints import EMPTY
 from recollect.cli.run_commands import require_model
 from recollect.serving import ServingConfig
 from recollect.terminal import print_status
@@ -29,7 +30,7 @@ class Serve:
     """Address to listen on; 127.0.0.1 is seen by this machine alone. There is no TLS: put a proxy in front."""
     token: str | None = None
     """Token that requests must send; that of the variable RECOLLECT_TOKEN, or else a random one, when None."""
-    origins: tuple[str, ...] = ()
+    origins: Annotated[tuple[str, ...], EMPTY] = ()
     """Pages of other servers whose scripts may ask, such as https://robots.example.org."""
     capacity: int = 256
     """Streams in memory at once; more of them go to disk."""

@@ -1,7 +1,7 @@
 """Run a recipe's seeds, write a result file per run, and generate the tables from these files alone.
 
     results/NAME/<label>-seed<k>.json     one run: command, commit, hardware, seed, steps, times, every score;
-                                          ``scored_by`` where another process only scored it
+                                          scored_by where another process only scored it
     docs/results.md                       one table per recipe and scale, between markers
 
 A run is scored on its own task, or on each of its recipe's tests; every test is a row of the table. A failed run has a

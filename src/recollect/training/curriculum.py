@@ -1,8 +1,8 @@
 """A curriculum: the task becomes harder, one field of its config at a time, as it is learned.
 
-    level 0 .. n - 1: the task with ``field`` = ``values[i]``        level n: the task as it is configured
-    a level ends when the mean score of the last ``episodes`` (rows of a stream task) reaches ``success``, or its own
-    of ``successes``; or, with ``patience``, after that many rollouts (batches of rows), whatever was reached
+Levels 0 to n - 1 are the task with ``field`` at each of its ``values``, level n is the task as configured. A level ends
+when the mean score of the last ``episodes`` episodes (in a stream task rows) reaches ``success``, or the level's entry
+in ``successes``; with ``patience`` also after that many rollouts (batches of rows), whatever the score.
 
 All rows have the same share in that mean: the newest ceil(episodes / rows) scores of each row count, and a level cannot
 end before every row has that many. Counted in the order in which they end, short episodes would be over-represented,

@@ -131,7 +131,7 @@ class CausalTransformerLayer(nn.Module):
 
 
 class CausalTransformer(MemoryCore[CausalTransformerState]):
-    """Causal Transformer with a bounded key/value cache; equations and differences are at the top of this file."""
+    """Causal Transformer with a bounded key/value cache; equations and differences are at the top of this module."""
 
     stream_type = companion("recollect.cores.causal_transformer.stream:CausalTransformerStream")
     reference_unroll = companion("recollect.cores.causal_transformer.reference:reference_unroll")

@@ -50,7 +50,7 @@ class FeedbackState(NamedTuple):
 
 
 class FeedbackTransformer(MemoryCore[FeedbackState]):
-    """Layers that all read the memory of whole past steps; equations are at the top of this file."""
+    """Layers that all read the memory of whole past steps; equations are at the top of this module."""
 
     stream_type = companion("recollect.cores.feedback.stream:FeedbackStream")
     reference_unroll = companion("recollect.cores.feedback.reference:reference_unroll")

@@ -216,7 +216,7 @@ class HierarchicalChunkLayer(nn.Module):
 
 
 class HierarchicalChunkMemory(MemoryCore[HierarchicalChunkMemoryState]):
-    """Hierarchical chunk memory; equations, paper and differences are at the top of this file."""
+    """Hierarchical chunk memory; equations, paper and differences are at the top of this module."""
 
     stream_type = companion("recollect.cores.hcam.stream:HierarchicalChunkStream")
     lifelong_type = companion("recollect.cores.hcam.lifelong:LifelongStream")

@@ -49,7 +49,7 @@ class Footprint(NamedTuple):
 
 
 class LifelongStream(ChunkStream):
-    """A stream of a :class:`HierarchicalChunkMemory` with very many chunks; see the top of this file.
+    """A stream of a :class:`HierarchicalChunkMemory` with very many chunks; see the top of this module.
 
     Args:
         core: its ``num_chunks`` is ignored.

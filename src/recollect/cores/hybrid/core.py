@@ -34,7 +34,7 @@ class HybridState(NamedTuple):
 
 
 class Hybrid(MemoryCore[HybridState]):
-    """Layers of several cores in one residual stack; equations are at the top of this file.
+    """Layers of several cores in one residual stack; equations are at the top of this module.
 
     Raises:
         ValueError: a layer reads or writes something else than one vector of width ``dim`` a step.

@@ -54,7 +54,7 @@ class GatedDeltaNetState(NamedTuple):
 
 
 class GatedDeltaNetLayer(MemoryLayer):
-    """The equations at the top of this file."""
+    """The equations at the top of this module."""
 
     def __init__(self, config: GatedDeltaNetConfig) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ class GatedDeltaNetLayer(MemoryLayer):
 
 
 class GatedDeltaNet(LinearRecurrence[GatedDeltaNetState]):
-    """Gated delta rule; equations are at the top of this file."""
+    """Gated delta rule; equations are at the top of this module."""
 
     state_type = GatedDeltaNetState
 

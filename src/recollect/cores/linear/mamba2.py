@@ -51,7 +51,7 @@ class Mamba2State(NamedTuple):
 
 
 class Mamba2Layer(MemoryLayer):
-    """The equations at the top of this file."""
+    """The equations at the top of this module."""
 
     def __init__(self, config: Mamba2Config) -> None:
         super().__init__()
@@ -143,7 +143,7 @@ class Mamba2Layer(MemoryLayer):
 
 
 class Mamba2(LinearRecurrence[Mamba2State]):
-    """Selective state space with a scalar decay; equations are at the top of this file."""
+    """Selective state space with a scalar decay; equations are at the top of this module."""
 
     state_type = Mamba2State
 

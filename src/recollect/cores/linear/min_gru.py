@@ -45,7 +45,7 @@ class MinGRUState(NamedTuple):
 
 
 class MinGRULayer(MemoryLayer):
-    """The equations at the top of this file."""
+    """The equations at the top of this module."""
 
     def __init__(self, config: MinGRUConfig) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class MinGRULayer(MemoryLayer):
 
 
 class MinGRU(LinearRecurrence[MinGRUState]):
-    """Minimal gated recurrent unit; equations are at the top of this file."""
+    """Minimal gated recurrent unit; equations are at the top of this module."""
 
     state_type = MinGRUState
 

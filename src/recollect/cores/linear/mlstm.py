@@ -55,7 +55,7 @@ class MLSTMState(NamedTuple):
 
 
 class MLSTMLayer(MemoryLayer):
-    """The equations at the top of this file."""
+    """The equations at the top of this module."""
 
     def __init__(self, config: MLSTMConfig) -> None:
         super().__init__()
@@ -206,7 +206,7 @@ class _Stabilizers(torch.autograd.Function):
 
 
 class MLSTM(LinearRecurrence[MLSTMState]):
-    """Matrix memory of xLSTM; equations are at the top of this file."""
+    """Matrix memory of xLSTM; equations are at the top of this module."""
 
     state_type = MLSTMState
 

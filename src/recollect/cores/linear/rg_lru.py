@@ -78,7 +78,7 @@ class BlockDiagonal(nn.Module):
 
 
 class RGLRULayer(MemoryLayer):
-    """The equations at the top of this file."""
+    """The equations at the top of this module."""
 
     def __init__(self, config: RGLRUConfig) -> None:
         super().__init__()
@@ -143,7 +143,7 @@ class RGLRULayer(MemoryLayer):
 
 
 class RGLRU(LinearRecurrence[RGLRUState]):
-    """Real-gated linear recurrent unit; equations are at the top of this file."""
+    """Real-gated linear recurrent unit; equations are at the top of this module."""
 
     state_type = RGLRUState
 

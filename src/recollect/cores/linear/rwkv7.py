@@ -117,7 +117,7 @@ def layer_norm(norm: nn.LayerNorm) -> Map:
 
 
 class RWKV7Layer(MemoryLayer):
-    """The equations at the top of this file."""
+    """The equations at the top of this module."""
 
     def __init__(self, config: RWKV7Config, index: int) -> None:
         super().__init__()
@@ -253,7 +253,7 @@ class RWKV7Layer(MemoryLayer):
 
 
 class RWKV7(LinearRecurrence[RWKV7State]):
-    """Generalized delta rule with vector decay; equations are at the top of this file."""
+    """Generalized delta rule with vector decay; equations are at the top of this module."""
 
     state_type = RWKV7State
 

@@ -225,7 +225,7 @@ class LongShortBlock(nn.Module):
 
 
 class LongShortTransformer(MemoryCore[LongShortTransformerState]):
-    """Window plus landmarks of everything before it; equations are at the top of this file."""
+    """Window plus landmarks of everything before it; equations are at the top of this module."""
 
     stream_type = companion("recollect.cores.long_short.stream:LongShortTransformerStream")
     reference_unroll = companion("recollect.cores.long_short.reference:reference_unroll")

@@ -27,7 +27,7 @@ class MemorylessState(NamedTuple):
 
 
 class Memoryless(MemoryCore[MemorylessState]):
-    """Feed-forward layers along the last axis; equations are at the top of this file."""
+    """Feed-forward layers along the last axis; equations are at the top of this module."""
 
     stream_type = companion("recollect.cores.memoryless.stream:MemorylessStream")
     reference_unroll = companion("recollect.cores.memoryless.reference:reference_unroll")

@@ -62,7 +62,7 @@ class SpatialAttentionMemoryState(NamedTuple):
 
 
 class SpatialAttentionMemory(MemoryCore[SpatialAttentionMemoryState]):
-    """Spatial attention between a ConvLSTM and an LSTM; equations are at the top of this file."""
+    """Spatial attention between a ConvLSTM and an LSTM; equations are at the top of this module."""
 
     reference_unroll = companion("recollect.cores.mott.reference:reference_unroll")
     runs_in_float16 = True

@@ -169,7 +169,7 @@ class Recurrent(MemoryCore[StateT]):
 
 
 class LSTM(Recurrent[LSTMState]):
-    """Long short-term memory; equations are at the top of this file."""
+    """Long short-term memory; equations are at the top of this module."""
 
     stream_type = companion("recollect.cores.recurrent.stream:LSTMStream")
     scan = staticmethod(recurrent_scans.lstm)
@@ -180,7 +180,7 @@ class LSTM(Recurrent[LSTMState]):
 
 
 class GRU(Recurrent[GRUState]):
-    """Gated recurrent unit; equations are at the top of this file."""
+    """Gated recurrent unit; equations are at the top of this module."""
 
     stream_type = companion("recollect.cores.recurrent.stream:GRUStream")
     scan = staticmethod(recurrent_scans.gru)

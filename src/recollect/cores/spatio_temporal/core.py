@@ -12,7 +12,7 @@ A step reads a map of y * x places and c channels, and e other features of the a
 h is the output. The queries come from an earlier output o, so attention is directed before the step is seen.
 
     query = sequential    o is the core's output at the step before. A call is a loop over its steps.
-    query = one-shot      o is in the last ``dim`` inputs. A call takes all steps at once.
+    query = one-shot      o is in the last dim inputs. A call takes all steps at once.
 
 At the first step of an episode o is zero, in both forms, whatever the input.
 
@@ -76,7 +76,7 @@ class SpatioTemporalAttentionState(NamedTuple):
 
 
 class SpatioTemporalAttention(MemoryCore[SpatioTemporalAttentionState]):
-    """Spatial attention in front of a Transformer-XL; equations and differences are at the top of this file."""
+    """Spatial attention in front of a Transformer-XL; equations and differences are at the top of this module."""
 
     stream_type = companion("recollect.cores.spatio_temporal.stream:SpatioTemporalStream")
     reference_unroll = companion("recollect.cores.spatio_temporal.reference:reference_unroll")

@@ -114,7 +114,7 @@ class TimeSformerLayer(nn.Module):
 
 
 class TimeSformer(MemoryCore[TimeSformerState]):
-    """TimeSformer with a window of frames; equations and differences are at the top of this file."""
+    """TimeSformer with a window of frames; equations and differences are at the top of this module."""
 
     stream_type = companion("recollect.cores.timesformer.stream:TimeSformerStream")
     reference_unroll = companion("recollect.cores.timesformer.reference:reference_unroll")

@@ -200,7 +200,7 @@ class TransformerXLLayer(nn.Module):
 
 
 class TransformerXL(MemoryCore[TransformerXLState]):
-    """Transformer-XL and GTrXL; equations, papers and differences are at the top of this file."""
+    """Transformer-XL and GTrXL; equations, papers and differences are at the top of this module."""
 
     stream_type = companion("recollect.cores.transformer_xl.stream:TransformerXLStream")
     reference_unroll = companion("recollect.cores.transformer_xl.reference:reference_unroll")

@@ -42,7 +42,7 @@ class RecurrentTransformerState(NamedTuple):
 
 
 class RecurrentTransformer(MemoryCore[RecurrentTransformerState]):
-    """Recurrent Transformer; equations and differences are at the top of this file."""
+    """Recurrent Transformer; equations and differences are at the top of this module."""
 
     reference_unroll = companion("recollect.cores.ttm.reference:recurrent_reference_unroll")
     runs_in_float16 = True

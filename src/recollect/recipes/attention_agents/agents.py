@@ -1,11 +1,12 @@
 """The attention agents of George 2021, as complete runs in any world that shows one image a step.
 
-    mott       residual network -> core ``mott``                                        section 3.1
-    adaptive   residual network -> a layer of width 256 - a - 1 -> core ``transformer-xl``   section 3.2
-    spatio-temporal-sequential, -one-shot    residual network -> core ``spatio-temporal``    section 3.3
-    timesformer-divided, -joint   residual network, last stage of 16 -> core ``timesformer``   section 3.4
+    mott                                     residual network -> core mott                                  3.1
+    adaptive                                 residual network -> layer of 256 - a - 1 -> transformer-xl     3.2
+    spatio-temporal-sequential, -one-shot    residual network -> core spatio-temporal                       3.3
+    timesformer-divided, -joint              residual network, last stage of 16 -> core timesformer         3.4
 
-All of them are shown, beside the image, the logits of the policy that they acted by (a of them) and the clipped reward.
+The last column is the section of the thesis. Beside the image, all agents read the a logits of the policy that drew the
+last action, and the clipped reward.
 Policy and value are linear in the core's output. Pixels go in as they are, 0 to 255 (section 4.2.4).
 
 To add an agent: a function from a world to its run, and one line in :data:`ATTENTION_AGENTS`.
@@ -16,9 +17,9 @@ of the code behind its section 3.2 (Kumar's, of Parisotto et al. 2020).
 
 Differs:
 
-- One machine plays ``batch_size`` rows in turn with the learner, where the thesis has 32 to 50 actors and a queue
-  (``--schedule.mode asynchronous`` has them); so batch sizes count rows that are played, not rollouts from a queue.
-- No dropout. The code behind section 3.2 has 0.1, also while it acts; the thesis does not speak of it.
+- One process plays ``batch_size`` rows in turn with the learner, where the thesis has 32 to 50 actors and a queue
+  (as ``--schedule.mode asynchronous`` does); so batch sizes count rows that are played, not rollouts from a queue.
+- No dropout. The code behind section 3.2 has 0.1, also while it acts; the thesis does not mention it.
 - The learning rate falls as a cosine over the run, step by step.
 """
 
@@ -54,7 +55,9 @@ MakeAgentRun = Callable[[WorldConfig], ImpalaConfig]
 
 
 def mott(world: WorldConfig, kind: str = RESNET) -> ImpalaConfig:
-    """Section 3.1: attention over a ConvLSTM's map, steered by an LSTM; rollouts of 160 steps, memories carried on.
+    """Return the agent of section 3.1: an LSTM chooses where to attend on the map of a ConvLSTM.
+
+    Rollouts have 160 steps, and the learner continues from the actor's memory.
 
     Args:
         world: shows images.
@@ -67,7 +70,10 @@ def mott(world: WorldConfig, kind: str = RESNET) -> ImpalaConfig:
 
 
 def adaptive(world: WorldConfig) -> ImpalaConfig:
-    """Section 3.2: one layer of Transformer-XL; rollouts of three chunks, the learner's memory empty at first."""
+    """Return the agent of section 3.2: one layer of Transformer-XL.
+
+    Rollouts have three chunks, and the learner begins each with an empty memory.
+    """
     image_of(world, "adaptive")
     core = TransformerXLConfig(
         dim=WIDTH, num_layers=1, num_heads=4, hidden_dim=1024, memory_len=MEMORY, relu_outputs=True, activation="relu"
@@ -77,11 +83,11 @@ def adaptive(world: WorldConfig) -> ImpalaConfig:
 
 
 def spatio_temporal(world: WorldConfig, query: Query) -> ImpalaConfig:
-    """Section 3.3: Mott's attention in front of a Transformer-XL.
+    """Return the agent of section 3.3: the attention of Mott et al. in front of a Transformer-XL.
 
     Args:
         world: shows images.
-        query: sequential asks with the learner's own outputs, one-shot with those of the actor.
+        query: sequential makes queries from the learner's own outputs, one-shot from those of the actor.
     """
     rows, columns, channels = map_shape(image_of(world, f"spatio-temporal-{query}"))
     core = SpatioTemporalAttentionConfig(
@@ -92,12 +98,12 @@ def spatio_temporal(world: WorldConfig, query: Query) -> ImpalaConfig:
 
 
 def timesformer(world: WorldConfig, attention: SpaceTime, kind: str = RESNET) -> ImpalaConfig:
-    """Section 3.4: what is told stands behind the core, which the core itself sees to.
+    """Return the agent of section 3.4: TimeSformer, whose core appends logits and reward to its output.
 
     Args:
-        world: shows images; of 42 x 42 for joint attention, if time matters (the thesis does).
+        world: shows images; for joint attention of 42 x 42, as in the thesis, because larger ones take long.
         attention: to space and time, divided or joint.
-        kind: of the image encoder: what makes tokens of an image (sections 4.2.5 and 4.2.7).
+        kind: of the image encoder, which makes the tokens (sections 4.2.5 and 4.2.7).
     """
     rows, columns, _ = map_shape(image_of(world, f"timesformer-{attention}"), kind)
     chunk, batch_size = (CHUNK, 24) if attention == "divided" else (10, 4)

@@ -1,18 +1,18 @@
 """The study of George 2021 (sections 4.1 and 4.2): agents with attention on four games, and one change at a time.
 
 ``paper`` has the games and steps of the thesis. Its returns are those of training, means of the last 100 episodes (in
-Breakout 500), in which a lost life ends an episode. Here ``life`` is what training plays, and ``game`` whole games.
+Breakout 500), in which a lost life ends an episode. Our test ``life`` has such episodes, ``game`` complete games.
 
-``lite`` is ours: the worlds ``catch``, in light and in the dark, ``track``, and the polygons of MDP Playground that
-chapter 6 proposes, in frames of 42 x 42, for minutes. The agents are the same but for norms (not in Pong): of every
-channel of the residual network's map over its places, of what the heads read, and of outputs that become queries. How
-they learn is not: rollouts of 31 steps, each learned from whole and in three passes with the clipped surrogate, Adam,
-pixels scaled to 0..1, values in units of the returns, a discount of 0.95, and bfloat16.
-Where something must be remembered each agent has a second row, *imitated*: taught by the world's oracle for minutes,
-and in ``track`` asked where the marked ball is.
+``lite`` is ours: minutes in frames of 42 x 42, in the worlds ``catch`` (also with an invisible ball), ``track``, and
+the polygons of MDP Playground that chapter 6 proposes. The agents are the same, but have norms (not in Pong) of every
+channel of the residual network's map, of the heads' input, and of outputs that become queries. Their training differs:
+rollouts of 31 steps, each used as a whole in three passes with the clipped surrogate; Adam; pixels scaled to 0..1;
+values in units of the returns; a discount of 0.95; bfloat16.
+Where something must be remembered each agent has a second row, *imitated*: it imitates the world's oracle for minutes,
+and in ``track`` also learns to name the marked ball.
 
-To add an agent's rows: its entry in ``agents.py``; what the thesis reports of it in :data:`RETURNS`; its changes of
-section 4.2 in :func:`_changes`.
+To add the rows of an agent, add an entry in ``agents.py``, the returns that the thesis reports in :data:`RETURNS`, and
+its changes of section 4.2 in :func:`_changes`.
 """
 
 import math

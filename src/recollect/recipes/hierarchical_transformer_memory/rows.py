@@ -59,7 +59,7 @@ def study(
     tests: Tests,
     imitation: ImitationRecipe,
 ) -> Recipe:
-    """Return a recipe with the rows at the top of this file.
+    """Return a recipe with the rows at the top of this module.
 
     Args:
         name: key.
@@ -96,7 +96,7 @@ def study(
 
 
 def study_rows(config: MakeAgent, scale: Scale, few: int, tests: Tests) -> Iterator[Run]:
-    """Return the rows at the top of this file for one scale."""
+    """Return the rows at the top of this module for one scale."""
     for core in CORE_ROWS:
         made, where = config(core, scale), tests(core, scale)
         unmarked = {name: replace(test, beyond_window=False) for name, test in where.items()}

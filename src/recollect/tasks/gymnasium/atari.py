@@ -4,15 +4,15 @@
 
     rule            TorchBeast, and George 2021              here
     frames          every 4th, maximum of the last two       the same
-    size            grey 84 x 84 (42, 21 in section 4.2.6)   ``side``
-    stack           4 frames (1 in section 4.2.2)            ``stack``; channels first, uint8
-    pixels          0..255 (0..1 in section 4.2.4)           the agent's: ``EncoderConfig.scale_images``
-    actions         those that the game uses                 ``full_actions`` for all 18
-    sticky actions  none                                     ``sticky``: probability of repeating the last action
-    start           1 to 30 no-ops                           ``noops``: at most so many
-    fire            pressed where a game waits for it        ``fire``: at the start and after a lost life
-    lost lives      end an episode; the game continues       ``life_loss``
-    rewards         clipped for learning                     the loss's and agent's (``reward_clip``, ``clip_reward``)
+    size            grey 84 x 84 (42, 21 in section 4.2.6)   side
+    stack           4 frames (1 in section 4.2.2)            stack; channels first, uint8
+    pixels          0..255 (0..1 in section 4.2.4)           the agent's: EncoderConfig.scale_images
+    actions         those that the game uses                 full_actions for all 18
+    sticky actions  none                                     sticky: probability of repeating the last action
+    start           1 to 30 no-ops                           noops: at most so many
+    fire            pressed where a game waits for it        fire: at the start and after a lost life
+    lost lives      end an episode; the game continues       life_loss
+    rewards         clipped for learning                     the loss's and agent's (reward_clip, clip_reward)
 
 Lost lives use ale-py's ``life_loss_info``, not its ``episodic_life``, which starts a new game at every lost life: an
 episode ends, and the next one begins at the present state of the game, with FIRE where the game has it and the rule is

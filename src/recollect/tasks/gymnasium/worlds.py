@@ -12,9 +12,9 @@ Wrappers apply to single environments, so the vector form is not used with them;
 
     id                        meaning
     CartPole-v1               in Gymnasium's registry
-    my_package:MyEnv-v0       after ``import my_package``, which registers it; the current folder is searched too
+    my_package:MyEnv-v0       imports my_package, which registers it; the current folder is searched too
     my_module:MyEnv           a class derived from gymnasium.Env; it need not be registered
-    ALE/Pong-v5               Atari, with or without ``ale_py:`` in front
+    ALE/Pong-v5               Atari, with or without ale_py: in front
     PongNoFrameskip-v4        an old name that ale-py registers too; see below
 
 Atari uses ale-py's vector form: 4 stacked grey frames of 84 x 84, each the maximum of the last two of 4 emulated ones,

@@ -3,7 +3,7 @@
 An npz file holds the arrays. A table is read in one of three ways:
 
     lists       a line is a row: cells of the input columns hold lists of numbers (Parquet, Hugging Face)
-    steps       a line is a step: a column ``sequence`` names its row, lines are in order of time
+    steps       a line is a step: the column sequence names its row, lines are in order of time
     numbers     a line is a row: the input columns are its steps, one number each
 """
 

@@ -151,7 +151,7 @@ class ObjectPermanenceState(NamedTuple):
 
 
 class ObjectPermanence(TensorWorld[ObjectPermanenceState]):
-    """The world of :class:`ObjectPermanenceConfig`; the rules are at the top of this file."""
+    """The world of :class:`ObjectPermanenceConfig`; the rules are at the top of this module."""
 
     def __init__(
         self, config: ObjectPermanenceConfig, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu"

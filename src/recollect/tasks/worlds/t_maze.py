@@ -1,6 +1,6 @@
 """The T-maze: see a cue, walk down a long corridor, turn to the side of the cue.
 
-             S . . . . J        x = 0 is the start S, x = ``length`` the junction J
+             S . . . . J        x = 0: the start S, x = length: the junction J
 
 An episode draws a side, up or down, with equal probability. The agent moves with four actions: 0 right, 1 up,
 2 left, 3 down. In the corridor right and left move one cell, as far as there is one; up and down do nothing. At
@@ -89,7 +89,7 @@ class TMazeState(NamedTuple):
 
 
 class TMaze(TensorWorld[TMazeState]):
-    """The world of :class:`TMazeConfig`; the rules are at the top of this file."""
+    """The world of :class:`TMazeConfig`; the rules are at the top of this module."""
 
     def __init__(
         self, config: TMazeConfig, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu"

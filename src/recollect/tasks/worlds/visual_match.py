@@ -137,7 +137,7 @@ class VisualMatchState(NamedTuple):
 
 
 class VisualMatch(TensorWorld[VisualMatchState]):
-    """The world of :class:`VisualMatchConfig`; the rules are at the top of this file."""
+    """The world of :class:`VisualMatchConfig`; the rules are at the top of this module."""
 
     def __init__(
         self, config: VisualMatchConfig, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu"

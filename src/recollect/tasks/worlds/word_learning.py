@@ -207,7 +207,7 @@ class WordLearningState(NamedTuple):
 
 
 class WordLearning(TensorWorld[WordLearningState]):
-    """The world of :class:`WordLearningConfig`; the rules are at the top of this file."""
+    """The world of :class:`WordLearningConfig`; the rules are at the top of this module."""
 
     def __init__(
         self, config: WordLearningConfig, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu"

@@ -1,6 +1,6 @@
 """Batches of recorded episodes: endless rows that are cut into unrolls, or whole episodes.
 
-    endless rows (:class:`DemonstrationBatches`)      row 0   | episode 7 ........ | episode 2 ...| episode 9 .......
+    endless rows (DemonstrationBatches)               row 0   | episode 7 ........ | episode 2 ...| episode 9 .......
                                                       row 1   | episode 4 ... | episode 1 ................ | episode 8
                                                               |  unroll  |  unroll  |  unroll  |
 
@@ -9,7 +9,7 @@ lengths thus need no padding, every one is seen from its first step, and the mem
 next. Gradients reach back one unroll. As in rollouts, the last row of an unroll is the first one of the next, and only
 its value is read before that.
 
-    whole episodes (:class:`EpisodeBatches`)          row 0   | episode 7 ..... |
+    whole episodes (EpisodeBatches)                   row 0   | episode 7 ..... |
                                                       row 1   | episode 2 ...| |      steps after an end do not count
 
 Gradients reach from an episode's end to its beginning. Batches are drawn from pools of :data:`POOL` batches that are

@@ -89,7 +89,7 @@ class CatchState(NamedTuple):
 
 
 class Catch(TensorWorld[CatchState]):
-    """The world of :class:`CatchConfig`; the rules are at the top of this file."""
+    """The world of :class:`CatchConfig`; the rules are at the top of this module."""
 
     def __init__(
         self, config: CatchConfig, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu"

@@ -95,7 +95,7 @@ class KeyDoorState(NamedTuple):
 
 
 class KeyDoor(TensorWorld[KeyDoorState]):
-    """The world of :class:`KeyDoorConfig`; the rules are at the top of this file."""
+    """The world of :class:`KeyDoorConfig`; the rules are at the top of this module."""
 
     def __init__(
         self, config: KeyDoorConfig, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu"

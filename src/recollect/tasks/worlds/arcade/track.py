@@ -104,7 +104,7 @@ class TrackState(NamedTuple):
 
 
 class Track(TensorWorld[TrackState]):
-    """The world of :class:`TrackConfig`; the rules are at the top of this file."""
+    """The world of :class:`TrackConfig`; the rules are at the top of this module."""
 
     def __init__(
         self, config: TrackConfig, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu"

@@ -173,7 +173,7 @@ class BalletState(NamedTuple):
 
 
 class Ballet(TensorWorld[BalletState]):
-    """The world of :class:`BalletConfig`; the rules are at the top of this file."""
+    """The world of :class:`BalletConfig`; the rules are at the top of this module."""
 
     def __init__(
         self, config: BalletConfig, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu"

@@ -83,7 +83,7 @@ class CoveredState(NamedTuple):
 
 
 class CoveredObjects(Tabletop[CoveredState]):
-    """The world of :class:`CoveredObjectsConfig`; the rules are at the top of this file."""
+    """The world of :class:`CoveredObjectsConfig`; the rules are at the top of this module."""
 
     def __init__(
         self, config: CoveredObjectsConfig, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu"

@@ -89,7 +89,7 @@ class GoalState(NamedTuple):
 
 
 class GoalShownOnce(Tabletop[GoalState]):
-    """The world of :class:`GoalShownOnceConfig`; the rules are at the top of this file."""
+    """The world of :class:`GoalShownOnceConfig`; the rules are at the top of this module."""
 
     def __init__(
         self, config: GoalShownOnceConfig, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu"

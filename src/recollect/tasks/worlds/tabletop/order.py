@@ -96,7 +96,7 @@ class OrderState(NamedTuple):
 
 
 class OrderShownOnce(Tabletop[OrderState]):
-    """The world of :class:`OrderShownOnceConfig`; the rules are at the top of this file."""
+    """The world of :class:`OrderShownOnceConfig`; the rules are at the top of this module."""
 
     def __init__(
         self, config: OrderShownOnceConfig, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu"
