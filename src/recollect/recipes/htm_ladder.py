@@ -83,8 +83,9 @@ class Ladder:
     """Field that differs."""
     values: tuple[int, ...]
     """Its values, from the easiest level to the last."""
-    unroll: int
-    """Steps of a rollout."""
+    unroll: int | None = None
+    """Steps of a rollout. None: an episode of the last level with its last observation. All rows begin together, so
+    shorter rollouts of a world whose episodes are all as long hold either every row's question or none."""
     scale: Scale
     """``lite`` where levels are short, else ``long``."""
     updates: int = 16
@@ -119,16 +120,14 @@ LADDERS: Mapping[str, Ladder] = {
         world=replace(DOORS, distractor_steps=240),
         field="distractor_steps",
         values=(0, 15, 30, 60, 120, 240),
-        unroll=128,
         scale="lite",
         layers=1,
         make=_lite_agent,
     ),
     "object permanence, one layer": Ladder(
-        world=replace(BOXES, delays=(256,)),
+        world=replace(BOXES, delays=(128,)),
         field="delays",
-        values=(0, 16, 32, 64, 128, 256),
-        unroll=128,
+        values=(0, 16, 32, 64, 128),
         scale="lite",
         layers=1,
         make=_lite_agent,
@@ -196,7 +195,7 @@ def _run(ladder: Ladder, memory: CoreConfig, rate: float) -> ImpalaConfig:
     config = ladder.make(
         ladder.world,
         memory,
-        unroll=ladder.unroll,
+        unroll=ladder.unroll or ladder.world.spec.max_steps + 1,
         updates=ladder.updates,
         seconds=seconds,
         learning_rate=rate,
