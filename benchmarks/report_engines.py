@@ -27,7 +27,7 @@ def learning_table() -> str:
     heads = ["goal", "engine", "memory", "reached", "environment steps, by seed", "processor seconds, median"]
     newest = max(found, key=lambda row: row["environment"]["date"])["environment"]
     where = measured_where({**newest, "command": "benchmarks/engines_learning.py ENGINE --world WORLD --seeds ..."})
-    return f"{markdown_table(heads, rows)}\n\n{where}"
+    return f"{markdown_table(heads, rows, 'lllrrr')}\n\n{where}"
 
 
 def _learned(runs: list[Row]) -> tuple[str, ...]:

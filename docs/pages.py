@@ -35,7 +35,11 @@ SECTION = re.compile(
     r'(\s*<label class="md-nav__title"[^>]*>\s*<span class="md-nav__icon md-icon"></span>\s*)([^<]*?)(?=\s*</label>)'
 )
 LOG = re.compile(r"\bdocs/log\.md\b(?![^<]*</code>)")
+CODE = re.compile(r"<code>([^<]*)</code>")
+FLAG = re.compile(r"(?<![\w-])--?[a-z][\w.-]*")
 PERCENT = re.compile(r"(\d) %(?![^<]*</code>)")
+FLAG_SHOWN = r'<span class="flag">\g<0></span>'
+"""A line does not end behind the hyphens of a flag, where browsers may break it."""
 REST = "*"
 
 
@@ -239,6 +243,7 @@ def on_page_content(html: str, page: Any, **_: Any) -> str:
         return f'<autoref identifier="{name}" optional><code>{".".join(words)}</code></autoref>'
 
     html = LOG.sub(f'<a href="{"../" * page.url.count("/")}log/">log</a>', html)
+    html = CODE.sub(lambda code: f"<code>{FLAG.sub(FLAG_SHOWN, code[1])}</code>", html)
     html = PERCENT.sub("\\1\u00a0%", html)  # a line does not end between a number and its unit
     html = re.sub(r"<th([^>]*)></th>", r"<td\1></td>", ROLE.sub(shown, html))  # a header without words is none
     return DRAWING.sub(lambda image: drawing(image[2], image[1]), html)

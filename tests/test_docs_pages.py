@@ -105,6 +105,22 @@ def test_words_of_drawings_are_inside():
             assert left >= 0 and left + size <= mechanisms.WIDTH, (name, words)
 
 
+@pytest.mark.parametrize(
+    ("call", "shown"),
+    [
+        ("field(default_factory=EncoderConfig)", "EncoderConfig()"),
+        ("field(default_factory=lambda: OptimizerConfig(learning_rate=0.1))", "OptimizerConfig(learning_rate=0.1)"),
+        ("field(default=None, compare=False)", "None"),
+        ("field(repr=False)", None),
+    ],
+)
+def test_the_reference_shows_the_default_of_a_field(call, shown):
+    pytest.importorskip("griffe")
+    import field_defaults
+
+    assert field_defaults.default_of(call) == shown
+
+
 def test_no_comment_separates_the_head_of_a_table_from_its_rows():
     pages = [path for path in (ROOT / "docs").rglob("*.md") if re.search(r"^\|[-:| ]+\|\n<!--", path.read_text(), re.M)]
     assert pages == [], "the rows would be shown as text"

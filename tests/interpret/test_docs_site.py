@@ -1,5 +1,6 @@
 """The site as visitors see it: what axe-core finds, how long pages are, and how many clicks lead to them."""
 
+import html
 import json
 import os
 import posixpath
@@ -119,3 +120,15 @@ def test_two_clicks_lead_everywhere(site):
 
     first = linked("")
     assert known <= first.union(*map(linked, first))
+
+
+def test_no_markup_of_docstrings_is_shown(site):
+    raw = re.compile(r"``|:(?:attr|class|data|func|meth|mod):|\bfield\(|object at 0x|<factory>|docs/log\.md")
+    shown = {}
+    for page in pages(site):
+        if page.startswith(("reference", "cores")):
+            article = (site / page / "index.html").read_text().partition("<article")[2].partition("</article>")[0]
+            text = html.unescape(re.sub(r"<[^>]+>", "", article))
+            shown |= {page: [text[found.start() - 60 : found.end() + 40] for found in raw.finditer(text)]}
+    assert {page: found for page, found in shown.items() if found} == {}
+    assert len(shown) > 30, "these pages are there"

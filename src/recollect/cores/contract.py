@@ -80,9 +80,9 @@ class _Companion:
 class MemoryCore(nn.Module, ABC, Generic[StateT]):
     """Base of all cores: checks the arguments of a call and keeps steps that are not finite out of the memory.
 
-    A core defines :meth:`initial_state`, :meth:`unroll` and :meth:`flops_per_step`, and may have two
-    :func:`companions <companion>`: ``stream_type``, a faster stream, and ``reference_unroll``, the paper's equations as
-    a plain loop.
+    A core defines :meth:`initial_state`, :meth:`unroll` and :meth:`flops_per_step`, and may name a
+    faster stream, ``stream_type``, and the paper's equations as a plain loop, ``reference_unroll`` (see
+    :func:`companion`).
     """
 
     stream_type: ClassVar[type[Stream]] = Stream
