@@ -259,16 +259,16 @@ def linear() -> Drawing:
 
 
 def mott() -> Drawing:
-    """The memory asks where to look."""
+    """Queries of the memory attend to places of a map."""
     d = Drawing(200)
     d.grid(130, 40, 26, {(1, 2): 0.9, (1, 1): 0.35, (2, 2): 0.4}, 5)
     d.text(195, 190, "map of features")
     d.arrow(266, 100, 384, 100)
-    d.text(325, 90, "what is there")
+    d.text(325, 90, "what they read")
     d.box(390, 74, 90, 52, memory=0.6)
     d.text(435, 146, "LSTM")
     d.arrow(430, 70, 250, 40)
-    d.text(372, 36, "query: where to look next")
+    d.text(372, 36, "queries of the next step")
     d.arrow(484, 100, 556, 100)
     d.text(564, 105, "output", anchor="start")
     return d

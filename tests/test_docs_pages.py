@@ -121,6 +121,14 @@ def test_the_reference_shows_the_default_of_a_field(call, shown):
     assert field_defaults.default_of(call) == shown
 
 
+def test_files_that_pages_name_exist():
+    named = re.compile(r"`[^`\n]*?\b((?:tests|src|benchmarks|examples|plugins)/[\w./-]+\.\w+)")
+    written = {path: path.read_text() for path in (ROOT / "docs").rglob("*.md") if path.name != "log.md"}
+    found = {(path.stem, name) for path, text in written.items() for name in named.findall(text)}
+    missing = {(page, name) for page, name in found if not (ROOT / name).is_file()}
+    assert len(found) > 50 and {page for page, _ in missing} <= {"write-a-core", "write-a-recipe", "write-a-world"}
+
+
 def test_no_comment_separates_the_head_of_a_table_from_its_rows():
     pages = [path for path in (ROOT / "docs").rglob("*.md") if re.search(r"^\|[-:| ]+\|\n<!--", path.read_text(), re.M)]
     assert pages == [], "the rows would be shown as text"

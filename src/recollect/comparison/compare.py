@@ -143,7 +143,7 @@ def compare(
             None takes the core's key and, where runs of one core differ in more than their seed, those settings.
 
     Raises:
-        ValueError: no run; a folder that is none, or is named twice; another number of names than of runs; no run
+        ValueError: no run; a folder that holds no run, or is named twice; another number of names than of runs; no run
             is whole or has a score; a run without the axis.
     """
     runs, notes = _read(directories, axis)
