@@ -19,7 +19,9 @@ def default_of(call: str) -> str | None:
     factory = given.get("default_factory")
     if factory is None:
         return None
-    return ast.unparse(factory.body) if isinstance(factory, ast.Lambda) else f"{ast.unparse(factory)}()"
+    if isinstance(factory, ast.Lambda):
+        return ast.unparse(factory.body)
+    return {"dict": "{}", "list": "[]"}.get(ast.unparse(factory), f"{ast.unparse(factory)}()")
 
 
 class FieldDefaults(griffe.Extension):

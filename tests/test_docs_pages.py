@@ -110,6 +110,7 @@ def test_words_of_drawings_are_inside():
     [
         ("field(default_factory=EncoderConfig)", "EncoderConfig()"),
         ("field(default_factory=lambda: OptimizerConfig(learning_rate=0.1))", "OptimizerConfig(learning_rate=0.1)"),
+        ("field(default_factory=dict)", "{}"),
         ("field(default=None, compare=False)", "None"),
         ("field(repr=False)", None),
     ],
