@@ -29,7 +29,7 @@ usual preprocessing (AtariPreprocessing needs opencv-python).
 not allowed), an agent takes only allowed actions. The wrapper ``recollect.tasks.gymnasium.wrappers:mask_from_info``
 adds a mask that an environment gives in its info.
 
-**Ground truth.** An environment may say in the info of ``reset`` and ``step`` what a memory needs::
+**Ground truth.** An environment may say in the info of ``reset`` and ``step`` what a memory needs:
 
     info["recollect"] = {"event": "question", "depends_on": [3, 5]}
 

@@ -22,11 +22,11 @@ Chance is exactly 1/2 for a model that forgets the pairs: which of the two items
 independently, so a trial alone looks the same for both answers. Several trials in one stream tell a little about each
 other (an item that is right once is the same item everywhere): score streams on one trial.
 
-Paper:    Lampinen et al. 2021, section 3.4 and appendix B.4; the task and its embeddings are
-          those of Banino et al., "MEMO" (2020).
-Differs:  ``form="streamed"``, the default: the paper puts the pairs into the memory of every layer by hand and reads
-          each trial as a sequence of its own, which is ``form="paper"``. Random vectors replace photographs by
-          default.
+Paper: Lampinen et al. 2021, section 3.4 and appendix B.4; the task and its embeddings are those of Banino et al.,
+"MEMO" (2020).
+
+Differs: ``form="streamed"``, the default: the paper puts the pairs into the memory of every layer by hand and reads
+each trial as a sequence of its own, which is ``form="paper"``. Random vectors replace photographs by default.
 """
 
 from __future__ import annotations

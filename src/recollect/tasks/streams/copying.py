@@ -6,8 +6,9 @@
 At an answering step the input is always 0 and the answer is uniform over eight digits: a model without memory scores
 exactly 1/8 in expectation.
 
-Paper:    Didolkar et al. 2022, Temporal Latent Bottleneck, section 7.6; the task is Hochreiter & Schmidhuber's (1997).
-Differs:  ``loss_on="all"`` trains on all steps with target 0 before the answer (Arjovsky et al., 2016).
+Paper: Didolkar et al. 2022, Temporal Latent Bottleneck, section 7.6; the task is Hochreiter & Schmidhuber's (1997).
+
+Differs: ``loss_on="all"`` trains on all steps with target 0 before the answer (Arjovsky et al., 2016).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ Chance: closed boxes look the same, and the contents and the requested object ar
 else. A policy that has forgotten what it saw is right with probability at most ``1 / num_boxes``.
 
 Source: Lampinen et al. 2021 as above. The paper does not specify objects, frame rate and room, so pictures, jumps and
-        delays in steps (ten per second of the paper) are ours, and scores are not comparable.
+delays in steps (ten per second of the paper) are ours, and scores are not comparable.
 """
 
 from __future__ import annotations

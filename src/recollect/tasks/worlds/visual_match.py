@@ -29,10 +29,10 @@ with probability at most 1 / ``choices``. This holds for agents that do not obse
 pass on the colour by steps into a wall.
 
 Source: Hung et al., Optimizing agent behavior over long time scales by transporting value (Nature Communications,
-        2019), with its pycolab boards, timing and rewards; the passive first phase is that of Ni et al., When do
-        transformers shine in RL? (NeurIPS 2023). Differs: ``choices`` may be 4, with doors closer together; the doors'
-        colours are permuted in every episode, as in the 3-D task of the HTM paper (``shuffle_doors=False`` keeps them,
-        as pycolab does within one instance).
+2019), with its pycolab boards, timing and rewards; the passive first phase is that of Ni et al., When do transformers
+shine in RL? (NeurIPS 2023). Differs: ``choices`` may be 4, with doors closer together; the doors' colours are permuted
+in every episode, as in the 3-D task of the HTM paper (``shuffle_doors=False`` keeps them, as pycolab does within one
+instance).
 """
 
 from __future__ import annotations

@@ -25,11 +25,11 @@ Chance: words are assigned to objects independently of everything else, so a pol
 the right object of ``num_objects`` with probability at most ``1 / num_objects``.
 
 Source: a grid version of Hill et al., Grounded language learning fast and slow (ICLR 2021), with the distractor phases
-        and chained episodes of Lampinen et al. 2021, section 3.3 and appendix B.3 (whose "episodes" are lessons here,
-        as no reset separates them). Differs: two dimensions, so pictures and scores are not comparable with the
-        paper's; objects are named on touch, not on sight; made-up words; one time limit in steps, all of which a test
-        may use up. ``num_words`` and ``same_room`` are additions that make the task easier to learn within minutes. So
-        is ``pause_steps``: a phase takes seconds in the paper's room, and only a few steps here.
+and chained episodes of Lampinen et al. 2021, section 3.3 and appendix B.3 (whose "episodes" are lessons here, as no
+reset separates them). Differs: two dimensions, so pictures and scores are not comparable with the paper's; objects are
+named on touch, not on sight; made-up words; one time limit in steps, all of which a test may use up. ``num_words`` and
+``same_room`` are additions that make the task easier to learn within minutes. So is ``pause_steps``: a phase takes
+seconds in the paper's room, and only a few steps here.
 """
 
 from __future__ import annotations

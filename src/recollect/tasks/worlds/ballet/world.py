@@ -23,9 +23,9 @@ has forgotten them is right with probability at most 1 / n; chance is its mean o
 is always right, three moves after the name.
 
 Source: Lampinen et al. 2021, section 3.1, appendix B.1 and listing 1; timing, limits and pictures are those of the
-        official environment (google-deepmind/deepmind-research, hierarchical_transformer_memory/pycolab_ballet): both
-        show the same observations for the same level. Differs: images are uint8 (theirs are ours / 255); words are
-        numbers; random levels have the same distribution, but other random numbers.
+official environment (google-deepmind/deepmind-research, hierarchical_transformer_memory/pycolab_ballet): both show the
+same observations for the same level. Differs: images are uint8 (theirs are ours / 255); words are numbers; random
+levels have the same distribution, but other random numbers.
 """
 
 from __future__ import annotations

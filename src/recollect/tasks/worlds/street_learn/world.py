@@ -29,11 +29,12 @@ more steps for them. Symbols are random, so without memory they only show whethe
 without memory can still exceed chance: with the paper's rule a fixed mixture of 60 % forward and 40 % left reaches 5.3
 goals, where chance reaches 3.8 and the oracle 57.0.
 
-Paper:    Lampinen et al. 2021, section 3.4 and appendix B.4.
-Source:   Ritter et al., "Rapid Task-Solving in Novel Environments" (2021), section 4, and its public code.
-Differs:  cities are generated unless ``graphs`` names published ones; edges are drawn uniformly (the public code draws
-          the first one by place, then direction); the end of an episode counts as a time limit, not as a terminal
-          state.
+Paper: Lampinen et al. 2021, section 3.4 and appendix B.4.
+
+Source: Ritter et al., "Rapid Task-Solving in Novel Environments" (2021), section 4, and its public code.
+
+Differs: cities are generated unless ``graphs`` names published ones; edges are drawn uniformly (the public code draws
+the first one by place, then direction); the end of an episode counts as a time limit, not as a terminal state.
 """
 
 from __future__ import annotations
