@@ -117,9 +117,27 @@ def test_words_of_drawings_are_inside():
 )
 def test_the_reference_shows_the_default_of_a_field(call, shown):
     pytest.importorskip("griffe")
-    import field_defaults
+    import reference_fields
 
-    assert field_defaults.default_of(call) == shown
+    assert reference_fields.default_of(call) == shown
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("    h: Tensor  # b l d", "Axes `b l d`"),
+        ("    memory: Tensor  # b w d, newest last", "Axes `b w d`, newest last"),
+        ("    homes: torch.Tensor  # long [b, n]: cells", "long `[b, n]`: cells"),
+        ("    count: Tensor  # type: ignore[assignment]  # hides tuple.count", "hides tuple.count"),
+        ("    x: Tensor  # type: ignore[assignment]", None),
+        ("    x: Tensor", None),
+    ],
+)
+def test_the_reference_shows_the_comment_behind_a_field(line, shown):
+    pytest.importorskip("griffe")
+    import reference_fields
+
+    assert reference_fields.described(line) == shown
 
 
 def test_files_that_pages_name_exist():
