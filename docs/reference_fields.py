@@ -1,4 +1,4 @@
-"""Fields of classes in the reference: defaults as ``EncoderConfig()``, not ``field(...)``, and comments as descriptions.
+"""Fields of classes in the reference: defaults as ``EncoderConfig()``, not ``field(...)``, and comments as text.
 
 An attribute that a method assigns has no default, so its value, an expression of local names, is left out. The fields
 of states have their axes in a comment behind them (``h: Tensor  # b l d``), which is shown where there is no docstring.

@@ -195,7 +195,8 @@ def test_a_core_is_in_the_docs(found):
     assert "| `guide-leaky` | `GuideLeaky` | no paper | an average of the past | 2,048 |" in found["table"]
     page, reference = (found["pages"][f"{folder}/guide-leaky.md"] for folder in ("cores", "reference/cores"))
     assert page.startswith("# Leaky memory\n\n") and "<!-- recollect:settings guide-leaky -->\n" in page
-    assert reference.startswith("# Leaky memory\n\n::: recollect.cores.guide_leaky.core\n")
+    assert reference.startswith("# Leaky memory\n\n") and "](../../cores/guide-leaky.md)" in reference
+    assert "::: recollect.cores.guide_leaky.core\n" in reference
     assert "::: recollect.cores.guide_leaky.reference\n" in reference
 
 

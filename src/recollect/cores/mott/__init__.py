@@ -1,4 +1,4 @@
-"""Spatial attention that is steered by the memory, between a ConvLSTM and an LSTM.
+"""Spatial attention with queries from the memory, between a ConvLSTM and an LSTM.
 
 Read ``core.py`` (the equations, the state and the core), then ``reference.py`` (the same, one place after the other);
 ``config.py`` has the settings.

@@ -1,4 +1,4 @@
-"""Settings of the steered spatial attention; its equations are in ``core.py``."""
+"""Settings of the spatial attention memory; its equations are in ``core.py``."""
 
 from __future__ import annotations
 

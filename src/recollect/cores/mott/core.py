@@ -1,4 +1,4 @@
-"""Spatial attention that is steered by the memory: it queries a map of features, and remembers the answers.
+"""Spatial attention memory: its queries attend to places of a map of features, and it remembers what they read.
 
 A step reads a map X of y * x places and c channels, and e other features of the agent (reward, last action).
 

@@ -1,4 +1,4 @@
-"""Attention to places of a map, steered by a Transformer-XL that remembers the answers.
+"""Attention to places of a map, with queries from a Transformer-XL that remembers what they read.
 
 Read ``core.py`` (the equations, the state and the core), then ``reference.py`` (the same, one place after the other),
 then ``stream.py`` (one step); ``config.py`` has the settings.

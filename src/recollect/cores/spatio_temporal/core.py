@@ -1,4 +1,4 @@
-"""Attention to places, steered by a Transformer-XL that remembers the answers.
+"""Attention to places, with queries from a Transformer-XL that remembers what they read.
 
 A step reads a map of y * x places and c channels, and e other features of the agent (reward, last action).
 

@@ -14,7 +14,7 @@ tokens and apply a linear head (equation 9 does not specify the average).
 ``memory`` selects the write of a step (tables 4 and 5):
 
     token_summary        equation 5
-    erase_add            M * prod_s (1 - w_s e_s^T) + sum_s w_s a_s^T, steered by O alone (erase_add.py)
+    erase_add            M * prod_s (1 - w_s e_s^T) + sum_s w_s a_s^T, with w, e and a from O alone (erase_add.py)
     erase_add_released   the same in the form of the released code
     concatenate          the last m input tokens, oldest first: a bounded form of "concatenate every input token"
     sample               every fifth of the last 5 m input tokens: m of them are read
