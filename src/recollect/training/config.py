@@ -305,7 +305,9 @@ class StreamConfig(TrainerConfig):
     def title(self) -> str:
         """Task, and core or encoder."""
         reader = getattr(self, "core", None) or getattr(self, "encoder", None)
-        return f"{type(self.task).__name__.lower()} · {type(reader).__name__.removesuffix('Config')}"
+        cls = type(self.task)
+        name = next((key for key, known in TASKS.items() if known is cls), cls.__name__)
+        return f"{name} · {type(reader).__name__.removesuffix('Config')}"
 
     def evaluate(
         self,
