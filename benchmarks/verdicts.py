@@ -41,7 +41,7 @@ def verdict(claim: Claim, first: Sequence[Row], second: Sequence[Row]) -> str:
     """Return holds, opposite or not shown, with the reason in brackets where it is not the interval."""
     fewest = min(len(first), len(second))
     name, other = map(markdown_cell, claim.names)
-    if claim.trained and not any(_above_chance(second, test) for test in claim.trained):
+    if claim.trained and not _is_trained(second, claim.trained):
         return f"not shown ({other} is not trained)"
     if fewest < SEEDS:
         return f"not shown ({fewest} seed{'s' if fewest > 1 else ''})"
@@ -106,6 +106,16 @@ def _rows(runs: Sequence[Row], test: str) -> list[float]:
         rest = right - asked * right.sum() / asked.sum()
         found.append(float((rest**2).sum() / asked.sum() ** 2))
     return found
+
+
+def _is_trained(runs: Sequence[Row], tests: Sequence[str]) -> bool:
+    """Whether a row is above chance on one of the tests, or passed the first level of a ladder in training."""
+    return any(_above_chance(runs, test) for test in tests) or all(map(_passed_a_level, runs))
+
+
+def _passed_a_level(run: Row) -> bool:
+    """Whether a run left the first level of its curriculum by its score; it may have forgotten that level since."""
+    return run.get("levels_passed", 0) > 0 and run["config"]["schedule"]["curriculum"]["patience"] is None
 
 
 def _above_chance(runs: Sequence[Row], test: str) -> bool:

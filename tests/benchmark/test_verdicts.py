@@ -74,6 +74,21 @@ def test_verdicts_follow_from_seeds_and_intervals(kind, first, second, trained, 
 
 
 @pytest.mark.parametrize(
+    ("levels", "patience", "verdict"),
+    [
+        ((1, 2, 1), None, "holds"),
+        ((1, 0, 1), None, "not shown (other is not trained)"),
+        ((1, 2, 1), 5, "not shown (other is not trained)"),  # levels may have been left by time
+    ],
+)
+def test_a_row_that_passed_a_level_and_forgot_it_is_trained(levels, patience, verdict):
+    second = runs_of(*[0.5] * 3)
+    for run, passed in zip(second, levels, strict=True):
+        run |= {"levels_passed": passed, "config": {"schedule": {"curriculum": {"patience": patience}}}}
+    assert judge(runs_of(*[0.9] * 3), second, trained=("easy",)) == verdict
+
+
+@pytest.mark.parametrize(
     ("first", "second", "verdict"),
     [([400] * 3, [800] * 3, "holds"), ([None, 400, 400], [800] * 3, "not shown"), ([None] * 3, [800] * 3, "opposite")],
 )
