@@ -37,8 +37,8 @@ class Claim:
     kind: Literal["above", "alike", "samples", "frames"] = "above"
     """The first is better; both are within :data:`MARGIN`; fewer training rows to perfection; more steps a second."""
     trained: tuple[str, ...] = ()
-    """Tests on one of which the second row must be above chance, if it did not pass a level of a curriculum in training;
-    it counts as not trained otherwise."""
+    """Tests on one of which the second row must be above chance, if it passed no level of a curriculum in training; it
+    counts as not trained otherwise."""
     reason: str = ""
     """Why ours is the opposite; or what its comparison lacks."""
     missing: Missing = "not run"
