@@ -38,7 +38,7 @@ MEMORIES = {  # label: name, colour and width of its lines; thin ones are drawn 
     "transformer-xl-full-window": ("transformer-xl, full window", "tab:orange", 1.7),
     "hcam": ("hcam", "tab:blue", 1.2),
 }
-ROLLOUTS = 520  # shown of the runs, some of which play thousands
+ROLLOUTS = {"visual match, as published": 920}  # shown of the runs, some of which play thousands
 
 
 def _style(font_size: int) -> None:
@@ -157,7 +157,7 @@ def figure_reinforced(path: Path) -> None:
                 axes.plot(*zip(*run["curve"], strict=True), color=colour, linewidth=width, label=name)
                 chance = next(iter(run["tests"].values()))["chance"]
                 axes.axhline(chance, color="black", linestyle=":", linewidth=0.8)
-        axes.set(title=title, xlabel="rollouts of 128 rows", xlim=(0, ROLLOUTS), ylim=(-0.03, 1.05))
+        axes.set(title=title, xlabel="rollouts of 128 rows", xlim=(0, ROLLOUTS.get(title, 520)), ylim=(-0.03, 1.05))
         axes.grid(axis="y", alpha=0.25)
     panels[0].set_ylabel("success")
     names = dict(pair[::-1] for axes in panels for pair in zip(*axes.get_legend_handles_labels(), strict=True))

@@ -9,6 +9,7 @@ from recollect.evaluation.confidence_interval import (
     improvement,
     improvement_interval,
     interquartile_mean,
+    interquartile_mean_over_tasks,
     performance_profile,
     score_interval,
     seeds_interval,
@@ -40,6 +41,17 @@ def test_the_interquartile_mean_is_the_trimmed_mean_of_the_protocol(n):
     assert interquartile_mean(scores) == pytest.approx(stats.trim_mean(scores, 0.25))
 
 
+def test_every_task_counts_the_same_however_many_runs_it_has():
+    generator = np.random.default_rng(1)
+    strata = [generator.normal(size=(5, n)) for n in (1, 3, 2, 3)]
+    repeated = np.concatenate([np.repeat(scores, 6 // scores.shape[-1], -1) for scores in strata], -1)
+    assert interquartile_mean_over_tasks(strata) == pytest.approx(stats.trim_mean(repeated, 0.25, axis=-1))
+    solved, failed = np.ones(1), np.zeros(1)
+    assert interquartile_mean_over_tasks([solved, failed]) == interquartile_mean_over_tasks([np.ones(9), failed]) == 0.5
+    equal = [generator.normal(size=3) for _ in range(3)]  # nine scores, of which two are cut at each end
+    assert interquartile_mean_over_tasks(equal) == interquartile_mean(np.concatenate(equal))
+
+
 def test_the_interquartile_mean_by_hand():
     assert interquartile_mean(np.array([100.0, 1.0, 2.0, 3.0, -50.0])) == 2.0
     assert interquartile_mean(np.array([[4.0, 1.0, 2.0, 3.0], [0.0, 0.0, 1.0, 9.0]])).tolist() == [2.5, 0.5]
@@ -66,7 +78,9 @@ def test_intervals_equal_a_literal_bootstrap():
     index = [generator.integers(0, len(scores), (300, len(scores))) for scores in strata]
     means = []
     for draw in range(300):
-        sample = [float(scores[place]) for scores, places in zip(strata, index, strict=True) for place in places[draw]]
+        sample = []
+        for scores, places, times in zip(strata, index, (3, 4), strict=True):  # so that both tasks have twelve
+            sample += [float(scores[place]) for place in places[draw]] * times
         means.append(stats.trim_mean(sample, 0.25))
     assert score_interval(strata, 300) == pytest.approx(np.quantile(means, [0.025, 0.975]))
 
@@ -82,6 +96,7 @@ def test_a_profile_counts_runs_above_a_score():
     strata = list(matrix.T)
     assert performance_profile(strata, thresholds) == pytest.approx([(matrix > t).mean() for t in thresholds])
     assert performance_profile([np.array([0.3])], np.array([0.3])) == 0, "above, not at"
+    assert performance_profile([np.ones(9), np.zeros(1)], np.array([0.5])) == 0.5, "tasks count the same"
 
 
 def test_the_interval_covers_about_as_often_as_it_says():

@@ -1,6 +1,7 @@
 """Comparison of runs by the statistics of Agarwal et al., Deep RL at the edge of the statistical precipice (2021).
 
-    interquartile mean      IQM(x) = mean of the middle half of all scores; floor(n / 4) are cut at each end
+    interquartile mean      IQM(x) = mean of the middle half of all scores; floor(n / 4) are cut at each end;
+                            over several tasks each task counts the same, however many runs it has
     interval                95 % percentile bootstrap; runs are resampled within every task (stratified)
     improvement             P(X > Y) = mean over tasks of mean_ij [x_i > y_j] + [x_i = y_j] / 2
 
@@ -27,6 +28,7 @@ from recollect.evaluation.confidence_interval import (
     improvement,
     improvement_interval,
     interquartile_mean,
+    interquartile_mean_over_tasks,
     quantiles,
     score_interval,
 )
@@ -268,7 +270,7 @@ def _overall(members: Mapping[str, Mapping[str, list[Run]]]) -> list[Overall]:
     rows = [
         Overall(
             label=label,
-            score=float(interquartile_mean(np.concatenate(strata))),
+            score=float(interquartile_mean_over_tasks(strata)),
             interval=score_interval(strata),
         )
         for label, strata in scaled.items()

@@ -13,7 +13,7 @@ from recollect.evaluation.confidence_interval import (
     Interval,
     improvement,
     improvement_interval,
-    interquartile_mean,
+    interquartile_mean_over_tasks,
     performance_profile,
     score_interval,
 )
@@ -68,9 +68,9 @@ class Suite:
         return [self.scores[method, task] for task in self.shared]
 
     def mean(self, method: str) -> float:
-        """Return the interquartile mean over all shared tasks and seeds; NaN when no task is shared."""
+        """Return the interquartile mean over shared tasks, each of which counts the same, and seeds; NaN if none."""
         strata = self.strata(method)
-        return float(interquartile_mean(np.concatenate(strata))) if strata else float("nan")
+        return float(interquartile_mean_over_tasks(strata)) if strata else float("nan")
 
     def interval(self, method: str) -> Interval | None:
         """Return the interval of :meth:`mean`, seeds resampled within every task; None while a task has one seed."""
@@ -86,7 +86,7 @@ class Suite:
         return improvement_interval(self.strata(ours), self.strata(theirs)) if self.shared else None
 
     def profile(self, method: str, thresholds: np.ndarray) -> np.ndarray:
-        """Return the share of a method's runs above each threshold, over the shared tasks."""
+        """Return the share of a method's runs above each threshold, averaged over the shared tasks."""
         return performance_profile(self.strata(method), thresholds)
 
     def best(self, task: str) -> set[str]:

@@ -77,8 +77,27 @@ def interquartile_mean(scores: np.ndarray) -> np.ndarray:
     return np.sort(scores, -1)[..., cut : scores.shape[-1] - cut].mean(-1)
 
 
+def interquartile_mean_over_tasks(strata: Sequence[np.ndarray]) -> np.ndarray:
+    """Average the middle half of the scores of all tasks, of which each counts the same, however many runs it has.
+
+    With as many runs in every task this is :func:`interquartile_mean` of all of them. Otherwise a score weighs
+    1 / (runs of its task), and a quarter of the whole weight is cut at each end.
+
+    Args:
+        strata: scores ``[..., runs]`` of every task.
+    """
+    scores = np.concatenate(list(strata), -1)
+    if len({task.shape[-1] for task in strata}) == 1:
+        return interquartile_mean(scores)
+    weights = np.concatenate([np.full(task.shape[-1], 1 / (task.shape[-1] * len(strata))) for task in strata])
+    order = np.argsort(scores, -1)
+    ends = np.cumsum(weights[order], -1)
+    kept = np.clip(np.minimum(ends, 0.75) - np.maximum(ends - weights[order], 0.25), 0, None)
+    return (kept * np.take_along_axis(scores, order, -1)).sum(-1) / kept.sum(-1)
+
+
 def score_interval(strata: Sequence[np.ndarray], resamples: int = RESAMPLES) -> Interval | None:
-    """Compute the stratified interval of the interquartile mean of all scores.
+    """Compute the stratified interval of :func:`interquartile_mean_over_tasks`.
 
     Args:
         strata: scores ``[runs]`` of every task; runs are resampled within their task.
@@ -91,7 +110,7 @@ def score_interval(strata: Sequence[np.ndarray], resamples: int = RESAMPLES) -> 
         return None
     generator = np.random.default_rng(0)
     drawn = [_draw(scores, generator, resamples) for scores in strata]
-    return _interval(interquartile_mean(np.concatenate(drawn, -1)))
+    return _interval(interquartile_mean_over_tasks(drawn))
 
 
 def improvement(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> float:
@@ -118,9 +137,13 @@ def improvement_interval(
 
 
 def performance_profile(strata: Sequence[np.ndarray], thresholds: np.ndarray) -> np.ndarray:
-    """Return the share of all runs (``strata``: scores ``[runs]`` per task) above each threshold, ``[thresholds]``."""
-    scores = np.concatenate(list(strata))
-    return (scores[None, :] > thresholds[:, None]).mean(-1)
+    """Return the share of runs above each threshold, averaged over tasks, ``[thresholds]``.
+
+    Args:
+        strata: scores ``[runs]`` of every task.
+        thresholds: of the score.
+    """
+    return np.mean([(scores[None, :] > thresholds[:, None]).mean(-1) for scores in strata], 0)
 
 
 def _join_rows(values: np.ndarray) -> np.ndarray:

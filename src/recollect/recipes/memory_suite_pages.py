@@ -392,9 +392,9 @@ class Cells:
         if not self.compared.tasks:
             return ""
         return (
-            f" IQM: interquartile mean of the scaled scores over {self._over_in_words}; beats: probability that a run "
-            f"scores higher than one of {ABLATION} on a task drawn at random. Neither has an interval where a cell has "
-            "one seed."
+            f" IQM: interquartile mean of the scaled scores over {self._over_in_words}, each of which counts the same, "
+            f"however many seeds it has; beats: probability that a run scores higher than one of {ABLATION} on a task "
+            "drawn at random. Neither has an interval where a cell has one seed."
         )
 
     def _absent(self) -> list[str]:
