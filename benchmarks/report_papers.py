@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 
 import source_tree  # noqa: F401
-from claims import CLAIMS, HTM, PAGES, SHORT, Claim
+from claims import CLAIMS, HTM, LADDER, PAGES, SHORT, Claim
 from recollect.recipes import RECIPES
 from recollect.recipes.base import Run
 from recollect.recipes.result_files import is_current, read_results
@@ -84,16 +84,23 @@ def current_counts() -> str:
 
 
 def state(paper: str) -> str:
-    """Return the table of a paper: every table, figure and study, with its verdict."""
-    rows = []
+    """Return the table of a paper: every table, figure and study, with its verdict; its ladders are folded below."""
+    rows, ladders = [], []
     for claim in CLAIMS:
         if claim.paper != paper:
             continue
         found = compare(claim)
         verdict = f"**{found.verdict}**" + (f": {claim.reason}" if claim.reason else "")
-        text = f"{markdown_cell(claim.text)}<br>*{markdown_cell(claim.published)}*"
-        rows.append((claim.place, text, found.ours or "-", verdict, claim.recipe, _still_to_run(claim, found)))
-    return markdown_table(STATE_HEADS, rows, "llllll")
+        published = f"<br>*{markdown_cell(claim.published)}*" if claim.published != "-" else ""
+        text = f"{markdown_cell(claim.text)}{published}"
+        part = ladders if claim.place == LADDER else rows
+        part.append((claim.place, text, found.ours or "-", verdict, claim.recipe, _still_to_run(claim, found)))
+    table = markdown_table(STATE_HEADS, rows, "llllll")
+    if not ladders:
+        return table
+    heading = f"Ladders of levels, ours: {len(ladders)} claims"
+    folded = f"<summary>{heading}</summary>\n\n{markdown_table(STATE_HEADS, ladders, 'llllll')}"
+    return f'{table}\n\n<details markdown="1">{folded}\n\n</details>'
 
 
 @cache
