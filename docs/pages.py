@@ -195,7 +195,8 @@ def table(name: str) -> str:
         raise PluginError(f"docs/results/ shows the table {name}, which docs/results.md does not have")
     title, text = found[name]
     about, _, rest = text.partition("\n\n")
-    rows = sum(line.startswith("| ") for line in rest.splitlines()) - 1
+    lines = rest.splitlines()
+    rows = sum(line.startswith("| ") for line in lines) - sum(line.startswith("|---") for line in lines)
     heading = f"{rows} row{'s' if rows > 1 else ''}" if rows > 0 else "Details"
     return f"## {title}\n\n{about}\n\n{_folded(heading, _deeper(rest))}"
 

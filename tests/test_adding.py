@@ -271,6 +271,12 @@ def test_every_table_of_results_is_on_one_page(pages):
         assert name in shown or f"## {title}\n" in rest, name
 
 
+def test_a_folded_table_says_how_many_rows_its_parts_have(pages, monkeypatch):
+    part = "| a | b |\n|---|---:|\n| 1 | 2 |\n| 3 | 4 |"
+    monkeypatch.setattr(pages, "tables", lambda: {"x": ("X", f"About.\n\n**one**\n\n{part}\n\n**two**\n\n{part}")})
+    assert "<summary>4 rows</summary>" in pages.table("x")
+
+
 def test_entries_of_the_log_unfold(pages):
     text = (ROOT / "docs/log.md").read_text()
     folded = pages.folded_log(text)
