@@ -61,7 +61,7 @@ WITHIN = "lag within the window"
 SEED = "one of the three seeds of TTM did not learn to keep what the others keep: 0.76 for 1.00"
 CHARADES = "Charades and the ViViT backbones' weights"
 FULL, ALONE = "transformer-xl-full-window-imitated-lite", "hcam-imitated-lite"
-LADDER = "ours, ladder"
+LADDER_PLACE = "ours, ladder"
 XL = ("hcam", f"transformer-xl{FULL_WINDOW}")
 *_, LAST = LADDERS["t-maze"].levels
 MAZE = "on a T-maze of ours with a curriculum over its length, not in the paper's worlds"
@@ -163,7 +163,7 @@ HTM_CLAIMS = (
     _htm("ours, as published", "a T-maze of 120 steps", "-", "htm-as-published", first="t-maze-hcam-lite",
          second="t-maze-memoryless-lite", names=("hcam", "no memory")),
     *(
-        _htm(LADDER, f"{name}, the last level, {last.replace('_', ' ')}, {window}", "-", "htm-ladder",
+        _htm(LADDER_PLACE, f"{name}, the last level, {last.replace('_', ' ')}, {window}", "-", "htm-ladder",
              first=ladder_label(name, "hcam"), second=ladder_label(name, row), names=("hcam", row), test=last,
              trained=(easiest, last))
         for name, ladder in LADDERS.items()

@@ -26,7 +26,7 @@ from report_learned import (
     video_table,
 )
 from report_maps import faithful_table, head_table, place_table, trusted_table, untrained_table
-from report_papers import current_counts, first_claims, runs, scoreboard, state, verdict_counts
+from report_papers import current_counts, first_claims, ladder_claims, runs, scoreboard, state, verdict_counts
 from report_pays import draw_pays
 from report_roofline import equal_table, figure_roofline, linear_table, roofline_table
 from report_speed import (
@@ -66,6 +66,7 @@ BLOCKS: dict[str, dict[str, Callable[[], str]]] = {
         "counts": verdict_counts,
         "current": current_counts,
         **{page: partial(state, paper) for paper, page in PAGES.items()},
+        "htm-ladders": ladder_claims,
         **{f"{page}-runs": partial(runs, paper) for paper, page in PAGES.items()},
     },
     "docs/cores/index.md": {"cores": core_table},

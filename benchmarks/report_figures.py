@@ -38,7 +38,7 @@ MEMORIES = {  # label: name, colour and width of its lines; thin ones are drawn 
     "transformer-xl-full-window": ("transformer-xl, full window", "tab:orange", 1.7),
     "hcam": ("hcam", "tab:blue", 1.2),
 }
-ROLLOUTS = {"visual match, as published": 920}  # shown of the runs, some of which play thousands
+ROLLOUTS = 520  # shown, or as many as the longest run with a memory has; some without one play thousands
 
 
 def _style(font_size: int) -> None:
@@ -152,12 +152,15 @@ def figure_reinforced(path: Path) -> None:
     _style(10)
     chart, panels = plt.subplots(1, len(REINFORCED), figsize=(12, 3.3), dpi=150, sharey=True)
     for axes, (title, (recipe, label)) in zip(panels, REINFORCED.items(), strict=True):
+        shown = ROLLOUTS
         for memory, (name, colour, width) in MEMORIES.items():
             for run in finished(read_runs(recipe, label.format(memory))):
+                if memory != "memoryless":
+                    shown = max(shown, run["curve"][-1][0])
                 axes.plot(*zip(*run["curve"], strict=True), color=colour, linewidth=width, label=name)
                 chance = next(iter(run["tests"].values()))["chance"]
                 axes.axhline(chance, color="black", linestyle=":", linewidth=0.8)
-        axes.set(title=title, xlabel="rollouts of 128 rows", xlim=(0, ROLLOUTS.get(title, 520)), ylim=(-0.03, 1.05))
+        axes.set(title=title, xlabel="rollouts of 128 rows", xlim=(0, shown), ylim=(-0.03, 1.05))
         axes.grid(axis="y", alpha=0.25)
     panels[0].set_ylabel("success")
     names = dict(pair[::-1] for axes in panels for pair in zip(*axes.get_legend_handles_labels(), strict=True))

@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 
 import source_tree  # noqa: F401
-from claims import CLAIMS, HTM, LADDER, PAGES, SHORT, Claim
+from claims import CLAIMS, HTM, LADDER_PLACE, PAGES, SHORT, Claim
 from recollect.recipes import RECIPES
 from recollect.recipes.base import Run
 from recollect.recipes.result_files import is_current, read_results
@@ -84,23 +84,24 @@ def current_counts() -> str:
 
 
 def state(paper: str) -> str:
-    """Return the table of a paper: every table, figure and study, with its verdict; its ladders are folded below."""
-    rows, ladders = [], []
-    for claim in CLAIMS:
-        if claim.paper != paper:
-            continue
+    """Return the table of a paper: every table, figure and study but our ladders, with its verdict."""
+    return _state_table([claim for claim in CLAIMS if claim.paper == paper and claim.place != LADDER_PLACE])
+
+
+def ladder_claims() -> str:
+    """Return the same table of our ladders of levels."""
+    return _state_table([claim for claim in CLAIMS if claim.place == LADDER_PLACE])
+
+
+def _state_table(claims: Sequence[Claim]) -> str:
+    rows = []
+    for claim in claims:
         found = compare(claim)
         verdict = f"**{found.verdict}**" + (f": {claim.reason}" if claim.reason else "")
         published = f"<br>*{markdown_cell(claim.published)}*" if claim.published != "-" else ""
         text = f"{markdown_cell(claim.text)}{published}"
-        part = ladders if claim.place == LADDER else rows
-        part.append((claim.place, text, found.ours or "-", verdict, claim.recipe, _still_to_run(claim, found)))
-    table = markdown_table(STATE_HEADS, rows, "llllll")
-    if not ladders:
-        return table
-    heading = f"Ladders of levels, ours: {len(ladders)} claims"
-    folded = f"<summary>{heading}</summary>\n\n{markdown_table(STATE_HEADS, ladders, 'llllll')}"
-    return f'{table}\n\n<details markdown="1">{folded}\n\n</details>'
+        rows.append((claim.place, text, found.ours or "-", verdict, claim.recipe, _still_to_run(claim, found)))
+    return markdown_table(STATE_HEADS, rows, "llllll")
 
 
 @cache

@@ -37,9 +37,9 @@ SECTION = re.compile(
 LOG = re.compile(r"\bdocs/log\.md\b(?![^<]*</code>)")
 CODE = re.compile(r"<code>([^<]*)</code>")
 FLAG = re.compile(r"(?<![\w-])--?[a-z][\w.-]*")
-PERCENT = re.compile(r"(\d) %(?![^<]*</code>)")
 FLAG_SHOWN = r'<span class="flag">\g<0></span>'
 """A line does not end behind the hyphens of a flag, where browsers may break it."""
+PERCENT = re.compile(r"(\d) %(?![^<]*</code>)")
 REST = "*"
 
 

@@ -148,7 +148,7 @@ def test_a_table_that_is_not_full_compares_the_rows_that_are(tmp_path):
     write(tmp_path, "gru", COLUMNS[0], 0, 1.0)
     write_tables(MEMORY_SUITE, tmp_path)
     page = (tmp_path / "docs" / "memory-suite.md").read_text()
-    assert "over the 3 tasks that all 4 compared rows have run, each" in page
+    assert "over the 3 tasks that all 4 compared rows have run, each of which counts the same, " in page
     rows = re.findall(r"^\| ([a-z][\w() -]*) \|", page.partition("## Scores")[2].partition("*chance*")[0], re.M)
     assert rows[:4] == list(map(shown, FIRST)) and set(rows) == {*map(shown, FIRST), "gru"}
     waiting = next(line for line in page.splitlines() if line.startswith("Rows of which nothing is run yet: "))

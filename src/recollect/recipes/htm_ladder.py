@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from recollect.config import lookup
 from recollect.cores.config import CoreConfig
-from recollect.recipes.agent_sizes import lite_core, lite_spoken
+from recollect.recipes.agent_sizes import TWICE, lite_core, lite_spoken
 from recollect.recipes.base import Recipe, Run, Scale, Test, file_name, require_scale
 from recollect.recipes.hierarchical_transformer_memory.ballet import lite_level
 from recollect.recipes.hierarchical_transformer_memory.permanence import LITE as BOXES
@@ -30,7 +30,7 @@ from recollect.recipes.result_tables import markdown_cell, markdown_table
 from recollect.tasks.worlds.ballet.dances import DANCES
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.tasks.worlds.t_maze import TMazeConfig
-from recollect.training import CurriculumConfig, ImpalaConfig, ReuseConfig
+from recollect.training import CurriculumConfig, ImpalaConfig
 
 LEARNED = 0.9
 """Score at which a level counts as learned, in training and in the table."""
@@ -63,7 +63,7 @@ def _lite_agent(
     world: WorldConfig, core: CoreConfig, *, unroll: int, updates: int, seconds: float, learning_rate: float
 ) -> ImpalaConfig:
     """Return the run of the agent of the lite studies; its optimiser steps go over a rollout twice."""
-    reuse = ReuseConfig(passes=2, minibatches=updates // 2)
+    reuse = replace(TWICE, minibatches=updates // TWICE.passes)
     config = lite_spoken(world, core, steps=1_000_000, unroll=unroll, discount=0.97)
     return replace(
         config,
