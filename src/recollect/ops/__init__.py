@@ -1,6 +1,6 @@
 """Hand-written kernels, each beside its plain twin. ``OPS`` is the table of contents.
 
-Only this room uses private interfaces of torch and decides by the processor (facts about the machine are in
+Only this package uses private interfaces of torch and decides by the processor (facts about the machine are in
 ``recollect.machine``). A torch without such an interface runs the plain twin; ``recollect benchmark ops`` reports that,
 and the gain of every kernel on this machine. Tests compare kernel and twin over the same table.
 """

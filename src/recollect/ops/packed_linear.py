@@ -10,8 +10,8 @@ trial run: the same machine always computes the same numbers.
 - AMD (EPYC, Zen 5): oneDNN; 2.3x for 2048 rows, 2.8x for 32 rows. Its call takes 9 us more than ``addmm``, which is
   therefore used in streams of few rows, while rows times entries of W are at most 2^18 (1.1x to 4x, one thread and
   two); such a W is not packed, which costs larger products 1 %.
-- Intel (Xeon with AMX): oneDNN with W packed for 8 to 128 rows and large W (1.2x to 2x); else MKL, and where W
-  is used often for up to 128 rows with its transpose made contiguous (1.1x to 1.7x; oneDNN's call alone takes 17 us).
+- Intel (Xeon with AMX): oneDNN with W packed for 8 to 128 rows and large W (1.2x to 2x); else MKL. Where W is used
+  often for up to 128 rows, W^T is made contiguous for it (1.1x to 1.7x; oneDNN's call alone takes 17 us).
 - Others have not been measured: ``addmm``.
 """
 

@@ -3,7 +3,7 @@
 Memory is an argument and a result: nothing is kept here. ``first`` is bool ``[t, b, 1]``; where it is True, a step
 starts from the initial memory. The equations are in ``cores/recurrent/core.py``. With a
 ``stretch`` s > 0 the gates that control the memory (f and i, z) are clip((1 + 2 s) sigmoid(a) - s, 0, 1), so that they
-can close completely.
+can be exactly 0 or 1.
 
 The input products of all steps are one product before the loop. A step of the loop is one product with U, packed
 once per call, and a few fused elementwise operations. The backward pass is written by hand: one product per step

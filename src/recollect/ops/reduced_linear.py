@@ -1,6 +1,6 @@
 """Matrix products with weights in fewer bits, for streams of float32 cores on a CPU.
 
-    bfloat16    y = bf(x) bf(W)^T + b                    sums in float32
+    bfloat16    y = bf(bf(x) bf(W)^T) + b                bf rounds to bfloat16; sums in float32
     int8        y = a s (u . q) / 127 + b                q = round(w / s),  s = max |w| / 127  of each output channel
                                                          u = round(127 x / a),  a = max |x|  of each row of inputs
 

@@ -9,7 +9,7 @@ are one product, with a row of ones below the values, where invisible keys have 
 powers of two, which is faster.
 
     a = [V; 1] P           P = exp(K^T Q^T)                                       forward
-    dV = da P^T        dP = [V; 1]^T da        dS = dP P        dQ = dS^T K^T       dK = Q^T dS^T       backward
+    dV = da P^T        dP = [V; 1]^T da        dS = dP * P      dQ = dS^T K^T       dK = Q^T dS^T       backward
 
 Where a head has many scores and oneDNN is the faster library (``packed_linear.py``), the scores of a key are contiguous
 and processed in blocks of a million: both products then take a third to half of the time. Else the scores of a query
