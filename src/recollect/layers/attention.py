@@ -97,6 +97,9 @@ class MultiHeadAttention(nn.Module):
         bias: whether the four projections have biases.
         dropout: of the attention weights, in training.
 
+    Raises:
+        ValueError: heads that do not divide ``dim``, without ``head_dim``.
+
     Source: Vaswani et al. (2017), equation 1 and section 3.2.2.
     """
 
@@ -142,6 +145,9 @@ class MultiHeadAttention(nn.Module):
             context: ``[..., s, kv_dim]``, or its keys and values from :meth:`project`.
             mask: bool, broadcastable to ``[..., t, s]``; True is visible.
             bias: float, broadcastable to ``[..., h, t, s]``.
+
+        Returns:
+            ``[..., t, dim]``; for a query that sees nothing the output's bias, or 0 without one.
         """
         keys, values = context if isinstance(context, tuple) else self.project(context)
         heads = attend(

@@ -19,7 +19,10 @@ ACTIVATIONS: dict[Activation, Callable[[], nn.Module]] = {
 
 
 class FeedForward(nn.Module):
-    """``W2 act(W1 x + b1) + b2`` along the last axis, with dropout after each product; ``out_dim`` None is ``dim``."""
+    """``W2 act(W1 x + b1) + b2`` along the last axis, with dropout after ``act`` and at the end.
+
+    ``out_dim`` None is ``dim``.
+    """
 
     def __init__(
         self,
@@ -129,7 +132,7 @@ def init_lecun(module: nn.Module) -> None:
         W ~ N(0, 1 / fan_in), truncated at two deviations
 
     The default of Sonnet (Reynolds et al. 2017), the library of IMPALA and Mott et al. 2019. torch's own weights are
-    narrower by sqrt(3), and its biases as large as the products: an untrained output then hardly depends on the input.
+    narrower by sqrt(3), and its biases are not zero: with small inputs an untrained output then hardly depends on them.
     """
     for child in module.modules():
         if isinstance(child, (nn.Linear, nn.Conv2d)):
@@ -144,7 +147,7 @@ def init_xavier(module: nn.Module) -> None:
 
         W ~ U(-a, a),  a = sqrt(6 / (fan_in + fan_out))
 
-    The choice of Vision Transformer code; torch's own default is narrower for short fans.
+    The choice of Vision Transformer code; torch's own default is narrower where fan_out < 5 fan_in.
     """
     for child in module.modules():
         if isinstance(child, nn.Linear):
