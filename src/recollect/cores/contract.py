@@ -143,7 +143,7 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
             Outputs ``[b, t, *output_shape]`` and the new state.
 
         Raises:
-            ValueError: a wrong rank, width, dtype, batch or device, or the state of another core.
+            ValueError: a wrong rank, width, dtype, batch or device, no step, or the state of another core.
         """
         if not torch.compiler.is_compiling():
             self.check(inputs, state, is_first)
@@ -204,7 +204,8 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
     def stream(self, batch_size: int, *, weights: WeightFormat = "float32", cache: CacheFormat = "float32") -> Stream:
         """Make a stream for deployment: it owns its state and takes one step at a time, without gradients.
 
-        The stream reads the weights once, when it is made; after a change of weights make a new one.
+        The stream reads the weights once, when it is made; after a change of weights make a new one, or call its
+        ``swap_weights``.
 
         Args:
             batch_size: number of rows.
@@ -214,7 +215,8 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
                 windows and chunks are rounded.
 
         Raises:
-            ValueError: the core has nothing that can be reduced so, or is not float32 on a CPU.
+            ValueError: ``batch_size`` is below 1; with reduced formats, the core is not float32 on a CPU or has nothing
+                to reduce, or autocast is on.
         """
         require(batch_size >= 1, "batch_size", batch_size, "a stream needs at least one row")
         return self.stream_type.make(self, batch_size, Precision(weights=weights, cache=cache))

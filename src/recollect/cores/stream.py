@@ -51,6 +51,9 @@ class Stream(StreamMemory):
     Args:
         core: a :class:`~recollect.cores.contract.MemoryCore`.
         batch_size: number of streams that advance together.
+
+    Raises:
+        ValueError: ``batch_size`` below 1.
     """
 
     core: Any
@@ -88,7 +91,8 @@ class Stream(StreamMemory):
         """Make a stream with weights and caches in the given formats; ``core`` itself is not changed.
 
         Raises:
-            ValueError: the core is not float32 on a CPU, or has nothing that can be reduced.
+            ValueError: with reduced formats, the core is not float32 on a CPU or has nothing to reduce, or autocast is
+                on.
         """
         if precision == FULL:
             return cls(core, batch_size, **arguments)
@@ -182,7 +186,7 @@ class Stream(StreamMemory):
             ``[b, *output_shape]``: a tensor for a tensor, else a NumPy array.
 
         Raises:
-            ValueError: a wrong shape or dtype; the weights have changed since the stream was made.
+            ValueError: a wrong shape, dtype or device; the weights have changed since the stream was made.
         """
         if not isinstance(inputs, Tensor):
             return to_array(self.step(to_tensor(inputs, self.like, floats=True), is_first))
@@ -212,7 +216,7 @@ class Stream(StreamMemory):
             ``[b, t, *output_shape]``.
 
         Raises:
-            ValueError: a wrong shape or dtype, or no step; the weights have changed since the stream was made.
+            ValueError: a wrong shape, dtype or device, or no step; the weights have changed since the stream was made.
         """
         if not isinstance(inputs, Tensor):
             return to_array(self.unroll(to_tensor(inputs, self.like, floats=True), is_first))
@@ -256,7 +260,7 @@ class Stream(StreamMemory):
             ``[r, *output_shape]``.
 
         Raises:
-            ValueError: a wrong shape or dtype; no such row, or one that is named twice; the weights have changed.
+            ValueError: a wrong shape, dtype or device; no such row, or one is named twice; the weights have changed.
         """
         if not isinstance(inputs, Tensor):
             return to_array(self.step_rows(to_tensor(inputs, self.like, floats=True), rows, is_first))

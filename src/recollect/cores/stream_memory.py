@@ -90,7 +90,11 @@ class StreamMemory(ABC):
 
     @outside_inference_mode
     def load_state(self, state: Any) -> None:
-        """Continue from a state."""
+        """Continue all rows from a state.
+
+        Raises:
+            ValueError: it is of another core, config, batch size, dtype or device.
+        """
         self.check_state(state)
         self.write_rows(state, None)
 
@@ -163,11 +167,18 @@ class StreamMemory(ABC):
 
         Returns:
             The rows that hold the copies, in the order of ``rows``.
+
+        Raises:
+            ValueError: there is no such row, one is named twice, or ``into`` has another number of rows.
         """
         return self._write_or_add(self.read_rows(self.named_rows(rows)), into)
 
     def add_rows(self, number: int) -> Sequence[int]:
-        """Add rows at the end, with the initial state, and return them."""
+        """Add rows at the end, with the initial state, and return them.
+
+        Raises:
+            ValueError: ``number`` is below 1.
+        """
         if number < 1:
             raise ValueError(f"number={number}: add at least one row")
         return self._write_or_add(self.fresh_state(number), None)
@@ -177,7 +188,7 @@ class StreamMemory(ABC):
         """Remove rows; the others keep their order and are numbered anew.
 
         Raises:
-            ValueError: there is no such row, or none would be left.
+            ValueError: there is no such row, one is named twice, or none would be left.
         """
         gone = set(self.named_rows(rows).numbers)
         kept = [row for row in range(self.batch_size) if row not in gone]
@@ -216,7 +227,11 @@ class StreamMemory(ABC):
         self._save(path, self.state)
 
     def save_rows(self, path: str | PathLike[str], rows: RowNames) -> None:
-        """Write the memory of some rows to a safetensors file, atomically, in the order in which they are named."""
+        """Write the memory of some rows to a safetensors file, atomically, in the order in which they are named.
+
+        Raises:
+            ValueError: there is no such row, or one is named twice.
+        """
         self._save(path, self.read_rows(self.named_rows(rows)))
 
     def _save(self, path: str | PathLike[str], state: Any) -> None:
@@ -228,7 +243,7 @@ class StreamMemory(ABC):
         """Continue all rows from a file that :meth:`save` or :meth:`save_rows` wrote, on this stream's device.
 
         Raises:
-            ValueError: the file holds the memory of another core, config or batch size.
+            ValueError: the file holds the memory of another core, config, batch size or cache format, or is damaged.
         """
         self.load_state(self._saved_state(path, self.batch_size))
 
@@ -244,7 +259,8 @@ class StreamMemory(ABC):
             The rows.
 
         Raises:
-            ValueError: the file holds the memory of another core, config or number of rows.
+            ValueError: the file holds the memory of another core, config, number of rows or cache format, or is
+                damaged.
         """
         return self._write_or_add(self._saved_state(path, None if rows is None else len(self.named_rows(rows))), rows)
 
