@@ -1,15 +1,18 @@
 """Causal Transformer: a pre-norm decoder whose layers keep the keys and values of the last w steps.
 
-With n = LayerNorm, per layer, for the steps s = t-w ... t of the same episode:
+With n = LayerNorm, for the input x_t of a layer (the projected input for the first) and the steps s = t-w ... t of the
+same episode:
 
     q_t, k_t, v_t = W_q n(x_t), W_k n(x_t), W_v n(x_t)
     a_ts = softmax_s( (rot_t q_t) (rot_s k_s) / sqrt(e) + c_{t-s} )                        per head of width e
     y_t = x_t + W_o sum_s a_ts v_s
-    x'_t = y_t + W_2 f(W_1 n(y_t))
+    x'_t = y_t + W_2 f(W_1 n(y_t) + b_1) + b_2
 
 ``positions``: ``rotary`` turns pairs of channels (j, j + e/2) by the angle t * 10000^(-2j/e), so that scores depend on
 t - s only, and c = 0. ``bias`` has no rotation and a learned c of w + 1 entries per head and layer, which starts as
 ALiBi's line -m (t - s) with slope m = 2^(-8 i / h) for head i = 1 ... h. ``none`` has neither.
+
+``final_norm`` adds a norm after the last layer.
 
 Papers: Vaswani et al. (2017), equation 1; norms come first, as in George (master's thesis, Freiburg 2021), equations
 2.27-2.28; Su et al., RoFormer (2021), equations 14-16; Press et al., ALiBi (2022), section 3.
@@ -21,6 +24,7 @@ Differs:
   on the position in the stream and no number degrades at step 10^7. The stream turns each key once, by angles computed
   in float64, and turns them back when its state is read.
 - Rotary channels are paired (j, j + e/2), not (2j, 2j + 1): the same up to the order of channels.
+- ``bias`` is trained; the slopes of ALiBi are fixed.
 - Dropout acts on the outputs of both sub-layers and on the hidden layer, not on attention weights.
 """
 

@@ -3,9 +3,9 @@
     x_t^0 = input projection
     m_t   = sum_l softmax(a)_l x_t^l,  l = 0 .. L                       one memory vector per step
     z_t^l = Attention(x_t^{l-1}; m_{t-w}, .., m_{t-1})                  the same memories for every layer
-    x_t^l = FF(z_t^l)                                                   residuals and norms as below
+    x_t^l = FF(z_t^l)                                                   with ReLU; residuals and norms as below
 
-    Attention of a head: sum_i softmax_i((q . k_i + q . p_i) / sqrt(e)) v_i,
+    Attention: W_o [sum_i softmax_i((q . k_i + q . p_i) / sqrt(e)) v_i of every head],
     q = W_q x_t, k_i = W_k m_{t-i}, v_i = W_v m_{t-i}, and a learned vector p_i per layer for i = 1 .. w steps back
 
     norm="post"   z = norm(x + attention(x; m)),  x' = norm(z + FF(z))

@@ -10,8 +10,9 @@ For a query x and chunks i = 1 ... n, each with one key S_i and c steps C_i:
 With ``relevance_heads`` (ours) each head has its own s and R, over its e = f / h features and divided by sqrt(e), and
 chooses its own k chunks; the output bias is scaled by the mean of the heads' sums of R.
 
-MHA has h heads, one softmax per chunk and biases; its output projection is part of the sum. No gradient enters the
-keys and the contents, unless ``chunk_gradients="call"``. The result for a query without a visible chunk is exactly 0.
+MHA has h heads, one softmax per chunk and biases; its output projection comes before the sum over chunks. No
+gradient enters the keys and the contents, unless ``chunk_gradients="call"``. The result for a query without a visible
+chunk is exactly 0.
 
 Paper: Lampinen et al. 2021, section 2. Released code: deepmind-research, hierarchical_transformer_memory,
 HierarchicalMemoryAttention.
@@ -69,7 +70,8 @@ class HierarchicalAttention(nn.Module):
         reading: where paper and released code differ; as the code when None.
 
     Raises:
-        ValueError: heads that do not divide the features; widths that do not meet without a key projection.
+        ValueError: heads that do not divide the features; widths that must be equal without a key projection, or for a
+            tied or copying start; ``top_k`` below 1.
     """
 
     def __init__(

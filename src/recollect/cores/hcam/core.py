@@ -4,9 +4,9 @@ Each layer, with n = LayerNorm and x_t its input:
 
     y_t = x_t + LocalAttention(n(x_{t-w} ... x_t))           the last w = memory_len steps of the episode, and itself
     z_t = y_t + sum_{i in top k} R_i MHA(n(y_t), C_i + P)    C_i: the steps of chunk i, P: sinusoid of their age
-    x'_t = z_t + W_2 relu(W_1 n(z_t))
+    x'_t = z_t + W_2 relu(W_1 n(z_t) + b_1) + b_2
 
-    R = softmax(W_q n(y_t) . W_k S / sqrt(d))                S_i: the mean of chunk i
+    R = softmax over the top k of W_q n(y_t) . W_k S / sqrt(d)             S_i: the mean of chunk i
 
 Step t adds x_t, the layer's input, to the chunk in progress. When this has c = chunk_len steps it is complete: C_i are
 its steps, S_i is their mean. Chunks are counted from the episode's start. **A complete chunk is visible from the next
@@ -36,7 +36,7 @@ Differs:
 - The paper's memory is always larger than the episode (table 1); here it is bounded, see above.
 - Paper and code differ in the relevance; the code is the default, see ``ChunkAttentionVariant``.
 - A step that sees no chunk yet reads nothing; in the code it reads the first k, which are masked, with equal weights.
-- Dropout (off in the paper) applies to the outputs of sub-layers.
+- Dropout, which the paper does not mention, applies to the outputs of sub-layers and to the hidden layer.
 """
 
 from collections.abc import Sequence

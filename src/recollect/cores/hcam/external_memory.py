@@ -6,9 +6,10 @@ For a question q of t steps and chunks C_i with summaries S_i, their means:
     in every layer:
         y  = x + LocalAttention(n(x))                           to the steps of this question before it, and itself
         z  = y + sum_{i in top k} R_i MHA(n(y), project(C_i) + P)
-        x  = z + W_2 relu(W_1 n(z))
+        x  = z + W_2 relu(W_1 n(z) + b_1) + b_2
 
-Nothing is written: questions do not see each other, and no step of them becomes a chunk. No gradient enters a chunk.
+Nothing is written: questions do not see each other, and no step of them becomes a chunk. No gradient enters a chunk,
+unless ``chunk_gradients="call"``.
 
 Paper: Lampinen et al. 2021, appendix B.4: "used the same set of embedded task memories at every layer".
 
@@ -33,6 +34,9 @@ def read_external_memory(core: HierarchicalChunkMemory, chunks: Tensor, question
 
     Returns:
         ``[b, k, t, dim]``.
+
+    Raises:
+        ValueError: a question has more steps.
     """
     (b, k, t), window = questions.shape[:3], core.config.memory_len
     if t > window + 1:

@@ -61,7 +61,8 @@ class LifelongStream(ChunkStream):
             same choice of chunks and rounded contents.
 
     Raises:
-        ValueError: a capacity below one chunk, another dtype, a folder that cannot be written or is full. A step
+        ValueError: no row, a capacity below one chunk, another dtype, ``keep_file`` without a folder, a folder that
+            cannot be written or is full. A step
             whose chunk cannot be written raises, and the stream continues without that chunk.
     """
 

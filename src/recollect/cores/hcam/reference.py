@@ -4,7 +4,7 @@ A layer maps its input x to x'. n is LayerNorm, W_1 and W_2 are those of the fee
 
     y  = x + LocalAttention(n(x); window)                     Transformer-XL, Dai et al. 2019, section 3.3
     z  = y + sum_{i in the k largest} R_i MHA(n(y), C_i + P)  Lampinen et al. 2021, section 2
-    x' = z + W_2 relu(W_1 n(z))
+    x' = z + W_2 relu(W_1 n(z) + b_1) + b_2
 
     R  = softmax(W_q n(y) . W_k S / sqrt(d))                  relevance of the chunks C_i with summaries S_i
 

@@ -6,8 +6,9 @@
 
 A recurrent layer carries a summary of everything, and a layer with a window reads the last steps exactly.
 
-Papers: De et al. (2024), Griffin: linear recurrences and local attention in turn. Lieber et al. (2024), Jamba: Mamba
-and attention in turn. Yang et al. (2024), Gated Delta Networks, section 3.4, for the layers of the default.
+Papers: De et al. (2024), Griffin: two layers with a linear recurrence, then one with local attention. Lieber et al.
+(2024), Jamba: seven layers of Mamba to one of attention. Yang et al. (2024), Gated Delta Networks, section 3.4, for the
+layers of the default.
 
 Differs: a layer is a whole core of one layer: it has its own feed-forward and, where the core has one, its own last
 norm; the papers interleave parts of layers. The sum around each core is ours.

@@ -1,7 +1,4 @@
-"""The hybrid through the plain forms of its layers.
-
-x = W_in input,    x = x + core_l(norm_l(x)),    y = norm(x)
-"""
+"""The hybrid through the plain forms of its layers; the equations are in ``core.py``."""
 
 from torch import Tensor
 

@@ -36,7 +36,7 @@ class InstructedTransformerConfig(CoreConfig):
     num_slots: int = 5
     """N: vectors of the slow state."""
     dropout: float = 0.0
-    """Probability of dropping, in training."""
+    """Dropout of attention weights, hidden layers and the outputs of sub-layers, in training."""
     feedback: Literal["top_down", "none"] = "top_down"
     """Whether the fast stream reads the slots; ``none`` is a Transformer over the running chunk alone."""
     words: int = 0

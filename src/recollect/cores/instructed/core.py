@@ -9,9 +9,9 @@ instruction of the first step of a chunk, W_l = words U, precedes the chunk in t
     C:  X    <- X + ATTENTION(LN(X), LN(I_l), LN(I_l)), X <- X + FFN(LN(X))
     G:  I_{l+1} = G(I_l, the steps of X_l without its words)
 
-P and Q are positions in the chunk and in the instruction; the rest is as in :mod:`recollect.cores.tlb.core`. The
-outputs are those of the steps. With ``feedback="none"`` and a chunk as long as an episode this is the paper's baseline:
-a causal Transformer over [instruction; steps].
+P and Q are sinusoids of the place in the chunk and in the instruction; the rest is as in
+:mod:`recollect.cores.tlb.core`. The outputs are those of the steps. With ``feedback="none"`` and a chunk as long as an
+episode this is the paper's baseline: a causal Transformer over [instruction; steps].
 
 Paper: Didolkar et al., "Temporal Latent Bottleneck" (2022), section 3.2: "the language instruction is appended to each
 chunk, allowing each chunk to attend to it"; for the baseline, to the sequence of states.
@@ -155,7 +155,7 @@ class InstructedTransformer(MemoryCore[InstructedTransformerState]):
             input            2 d_in d, with the words' own map
             self layer       E (8 w d + feed-forward) + 4 w E E               E = m + K entries
             cross layer      E (4 w d + 4 w N + feed-forward) + N 4 w d       and the slots' keys and values
-            write            N 2 w d, and once a K: E 4 w d + N (2 w d + 4 w K + feed-forward)
+            write            N 2 w d, and per chunk: E 4 w d + N (2 w d + 4 w K + feed-forward)
 
         with w = heads * head_dim, and 2 (2 d d_hidden) for a feed-forward. Without slots there is no write.
         """

@@ -2,7 +2,7 @@
 
 Per layer, with n_t = norm(x_t), and per head:
 
-    q, k, v = silu(convolution of W_qkv n over the last k steps of the episode)
+    q, k, v = silu(convolution of W_qkv n over the last conv_len steps of the episode)
     q       = q / |q| / sqrt(e)              k = k / |k|
     beta    = sigmoid(W_b n)                 a = exp(-exp(A) * softplus(W_a n + dt))
     S_t     = a_t S_{t-1} + k_t (beta_t (v_t - k_t^T a_t S_{t-1}))^T      S_{t-1} = 0 where an episode begins
@@ -50,7 +50,7 @@ class GatedDeltaNetState(NamedTuple):
     """State of a Gated DeltaNet."""
 
     matrix: Tensor  # b l h e v
-    window: Tensor  # b l (k - 1) (h (2 e + v))
+    window: Tensor  # b l (conv_len - 1) (h (2 e + v))
 
 
 class GatedDeltaNetLayer(MemoryLayer):

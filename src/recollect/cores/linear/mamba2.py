@@ -2,7 +2,7 @@
 
 Per layer, with n_t = norm(x_t), and per head; B and C are shared by the heads of a group:
 
-    u, B, C = silu(convolution of W_u n over the last k steps of the episode)
+    u, B, C = silu(convolution of W_u n over the last conv_len steps of the episode)
     d_t     = softplus(W_d n_t + dt)
     S_t     = exp(-exp(A) d_t) S_{t-1} + B_t (d_t u_t)^T         S_{t-1} = 0 where an episode begins
     o_t     = S_t^T C_t + D u_t
@@ -14,7 +14,7 @@ a gated feed-forward follows, as in ``gated-deltanet``.
 
 Paper: Dao and Gu (2024), Transformers are SSMs; section 7.1, and section 6 for the chunked form.
 
-Differs: nothing.
+Differs: the bias of the convolution starts as zeros.
 """
 
 from typing import NamedTuple
@@ -47,7 +47,7 @@ class Mamba2State(NamedTuple):
     """State of a Mamba-2."""
 
     matrix: Tensor  # b l h n p
-    window: Tensor  # b l (k - 1) (h p + 2 g n)
+    window: Tensor  # b l (conv_len - 1) (h p + 2 g n)
 
 
 class Mamba2Layer(MemoryLayer):

@@ -13,7 +13,7 @@ Per layer, with n_t = norm(x_t), cap(a) = c tanh(a / c), and per head:
 
 C, s and m are 0 where an episode begins. Apart from the 1e-6, h does not depend on m, which keeps the exponentials in
 range. W_i and W_f start at 0, b_i at -10, b_f evenly from 3 to 6; with ``chrono_steps``, sigmoid(b_f) is exp(-1 / tau)
-for the time constants tau.
+for the time constants tau, of which the cap then shortens the long ones (1 000 steps to 638 by default).
 
 Paper: Beck et al. (2024), xLSTM: extended long short-term memory, equations 19-27; the block and the caps are those of
 Beck et al. (2025), xLSTM 7B.

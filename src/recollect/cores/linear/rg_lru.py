@@ -3,7 +3,7 @@
 Per layer, with n_t = norm(x_t); B_a and B_i are block diagonal:
 
     g_t = gelu(W_g n_t + b_g)
-    u_t = convolution of W_u n_t + b_u over the last k steps of the episode
+    u_t = convolution of W_u n_t + b_u over the last conv_len steps of the episode
     r_t = sigmoid(B_a u_t + b_a)            i_t = sigmoid(B_i u_t + b_i)
     a_t = exp(-8 r_t * softplus(lambda))
     h_t = a_t * h_{t-1} + sqrt(1 - a_t^2) * (i_t * u_t)      h_{t-1} = 0 where an episode begins
@@ -53,7 +53,7 @@ class RGLRUState(NamedTuple):
     """State of an RG-LRU."""
 
     h: Tensor  # b l d
-    window: Tensor  # b l (k - 1) d
+    window: Tensor  # b l (conv_len - 1) d
 
 
 class BlockDiagonal(nn.Module):

@@ -1,7 +1,7 @@
 """RWKV-7: the delta rule with a decay for every row, a key that erases and a key that writes.
 
 Per layer, with n_t = layer norm(x_t), shifts s_t(mu) = n_t + mu * (n_{t-1} - n_t), and per head; lora(x) =
-bias + f(x M_1) M_2:
+bias + f(x M_1) M_2, where f is the identity unless it is named:
 
     r, k, v = W_r s(mu_r), W_k s(mu_k), W_v s(mu_v)
     w       = exp(-exp(-1/2) sigmoid(lora_w(s(mu_w))))              f = tanh

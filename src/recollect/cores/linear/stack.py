@@ -1,9 +1,11 @@
 """What linear recurrences share: a residual stack of layers with constant memories, its states, and small blocks.
 
-x   = W_in input                            (omitted where the widths agree)
-x   = x + memory layer(norm(x))             for every layer
-x   = x + feed-forward(norm(x))             where there is one
-out = norm(x)
+    x   = W_in input                            omitted where the widths agree
+    x   = x + memory(norm(x))                   in every layer,
+    x   = x + feed-forward(norm(x))             then this, where there is one
+    out = norm(x)
+
+Norms are RMS norms, except inside the layers of ``rwkv7``; without ``final_norm`` out = x.
 """
 
 import math
@@ -180,7 +182,7 @@ def _plain_step(norm: nn.RMSNorm, feed_forward: FeedForward, rows: int) -> Map:
 
 
 class ShortConvolution(nn.Module):
-    """Weights ``[d, k]`` and bias of a convolution over the last k steps, with the start of ``nn.Conv1d``."""
+    """Weights ``[d, k]`` of a short convolution, which start as in ``nn.Conv1d``, and its bias, zeros at first."""
 
     def __init__(self, dim: int, steps: int, *, bias: bool) -> None:
         super().__init__()

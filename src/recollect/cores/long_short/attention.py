@@ -158,7 +158,7 @@ def attend_to_tiles(
 
         softmax( q [shared; near]^T ) [shared; near]
 
-    Source: Zhu et al. (2021), section 3.1 (segment-wise sliding window).
+    Source: Zhu et al. (2021), section 3 (segment-wise sliding window).
 
     Args:
         queries: ``[b, h, t, e]``, already scaled; t is a multiple of ``width``.

@@ -21,7 +21,7 @@ class LongShortTransformerConfig(WindowConfig):
     remembers: ClassVar[str] = "a window, and landmarks of old segments"
 
     dropout: float = 0.0
-    """Dropout rate of attention weights and of the output of every block, in training."""
+    """Dropout of attention weights, hidden layers and the outputs of sub-layers, in training."""
     memory_len: int = 128
     """Steps that a query sees before itself; with causal=False, width of a home segment (LRA: 8)."""
     chunk_len: int = 16

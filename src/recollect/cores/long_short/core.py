@@ -27,9 +27,9 @@ With ``causal=False`` there is no stream, only :meth:`LongShortTransformer.encod
 segments of w = ``memory_len`` steps see themselves and w/2 steps on both sides, and r landmarks are projected from
 the whole sequence. Positions are then part of the inputs.
 
-Paper: Zhu et al., Long-Short Transformer: Efficient Transformers for Language and Vision (2021), section 3.2
-(dynamic projection, equation 3), 3.3 (aggregation and DualLN, equations 5 and 6) and the causal form at the end of
-3.2; the baseline of table 4 in Didolkar et al., Temporal Latent Bottleneck (2022).
+Paper: Zhu et al., Long-Short Transformer: Efficient Transformers for Language and Vision (2021), section 3,
+equations 3 (dynamic projection), 5 (aggregation) and 6 (DualLN); the baseline of table 4 in Didolkar et al.,
+Temporal Latent Bottleneck (2022).
 
 Differs:
 
@@ -341,12 +341,16 @@ class LongShortTransformer(MemoryCore[LongShortTransformerState]):
         return {"steps": COUNTED}
 
     def flops_per_step(self) -> int:
-        """Sum over layers, with w = memory_len, s = num_segments and r = num_landmarks.
+        """Count the operations of a step of the streaming form, with a full window and all landmarks.
 
-        all linear maps except those of positions
-        4d (w + 1 + sr)                 scores and sums over window and landmarks
-        2d (w + 1)                      position scores of the window, when relative
-        4rd                             dynamic projection: 4crd once per c steps
+        With w = memory_len, s = num_segments and r = num_landmarks, per layer:
+
+            all linear maps except those of positions
+            4d (w + 1 + sr)                 scores and sums over window and landmarks
+            2d (w + 1)                      position scores of the window, when relative
+            4rd                             dynamic projection: 4crd once per c steps
+
+        and the input projection, if there is one.
         """
         config, d = self.config, self.config.dim
         window, far = config.memory_len + 1, config.num_segments * config.num_landmarks

@@ -51,7 +51,11 @@ class Memory:
 def reference_unroll(
     core: LongShortTransformer, inputs: Tensor, state: LongShortTransformerState, is_first: Tensor
 ) -> tuple[Tensor, LongShortTransformerState]:
-    """Compute ``core(inputs, state, is_first)`` for finite inputs and without dropout; not for the two-way form."""
+    """Compute ``core(inputs, state, is_first)`` for finite inputs and without dropout; not for the two-way form.
+
+    Raises:
+        ValueError: the core is two-way, or is in training mode and has dropout.
+    """
     require_no_dropout(core)
     if not core.config.causal:
         raise ValueError("causal=False: the two-way form is reference_encode")

@@ -1,9 +1,10 @@
 """Memoryless: the ablation. The output at step t depends on the input at step t alone.
 
+    x  = W i + b                    the input i, or x = i where the widths agree
     x <- x + FF_l(norm_l(x))        l = 1 .. L
     y  = norm(x)
 
-This is the pre-norm feed-forward half of a Transformer: the other cores without a memory.
+These are the feed-forward blocks of a pre-norm Transformer, without attention.
 
 Paper: none; an agent without memory is the baseline of every paper here.
 

@@ -1,10 +1,12 @@
 """Memoryless as a plain loop over rows and steps.
 
-x  = W i + b                                         the input i, or x = i where the widths agree
-x <- x + W_2 f(W_1 norm_l(x) + b_1) + b_2            l = 1 .. L,  f: gelu or relu
-y  = norm(x)
+For an input i, with the ``activation`` f:
 
-norm(x) = g * (x - mean(x)) / sqrt(var(x) + 1e-5) + s
+    x  = W i + b                                         or x = i where the widths agree
+    x <- x + W_2 f(W_1 norm_l(x) + b_1) + b_2            l = 1 .. L
+    y  = norm(x)
+
+    norm(x) = g * (x - mean(x)) / sqrt(var(x) + 1e-5) + s
 """
 
 from collections.abc import Iterable

@@ -32,8 +32,8 @@ class RecurrentConfig(CoreConfig):
     state_noise: float = 0.0
     """Standard deviation of normal noise on the memory, in training, so that learned memories last much longer."""
     gate_stretch: float = 0.0
-    """Margin by which the gates that keep the memory exceed [0, 1] before they are clipped; 0 is a plain sigmoid, which
-    never closes. With 0.1 a memory can be kept for ever, bit for bit."""
+    """Margin by which the gates of the memory (f and i of an LSTM, z of a GRU) exceed [0, 1] before they are clipped to
+    it. 0 is a plain sigmoid, which never reaches 0 or 1; with 0.1 a memory can be kept for ever, bit for bit."""
 
     def __post_init__(self) -> None:
         require(self.dim > 0, "dim", self.dim, "give a positive width")

@@ -1,12 +1,12 @@
-"""LSTM and GRU, the classics, with resets inside the call at full speed.
+"""LSTM and GRU, with resets inside a call.
 
-LSTM    i, f, g, o = W x_t + b + U h_{t-1} + e     then sigmoid for i, f, o and tanh for g
-        c_t = f * c_{t-1} + i * g
-        h_t = o * tanh(c_t)
+    LSTM    i, f, g, o = W x_t + b + U h_{t-1} + e     then sigmoid for i, f, o and tanh for g
+            c_t = f * c_{t-1} + i * g
+            h_t = o * tanh(c_t)
 
-GRU     r, z = sigmoid(W x_t + b + U h_{t-1} + e)  (their rows)
-        n    = tanh(W_n x_t + b_n + r * (U_n h_{t-1} + e_n))
-        h_t  = (1 - z) * n + z * h_{t-1}
+    GRU     r, z = sigmoid(W x_t + b + U h_{t-1} + e)  with the rows of r and of z
+            n    = tanh(W_n x_t + b_n + r * (U_n h_{t-1} + e_n))
+            h_t  = (1 - z) * n + z * h_{t-1}
 
 With ``gate_stretch`` s > 0 the gates that decide what is kept (f and i; z) are
 
@@ -30,10 +30,10 @@ the bias of the gate that keeps the memory (f; z), for each unit:
 Gers et al. (2000), Learning to forget; Jozefowicz et al. (2015), An empirical exploration of recurrent network
 architectures; Tallec and Ollivier (2018), Can recurrent neural networks warp time?
 
-With ``state_noise`` calls in training mode add normal noise to h (and c) every four steps. A memory that survives this
-noise lasts far longer than the episodes of training: a cue that was kept for 200 steps is kept for 2 000, in two seeds
-of three for 20 000 (recipes/million.py). Ours, after Jim, Giles and Horne (1996), An analysis of noise in recurrent
-neural networks: convergence and generalization.
+With ``state_noise`` calls in training mode add normal noise to h (and c) before their first step, and before every
+fourth one after it. A memory that survives this noise lasts far longer than the episodes of training: a cue that was
+kept for 200 steps is kept for 2 000, in two seeds of three for 20 000 (recipes/million.py). Ours, after Jim, Giles and
+Horne (1996), An analysis of noise in recurrent neural networks: convergence and generalization.
 
 ``ops/recurrent_scans.py`` runs a layer over all steps with one product per step and a hand-written gradient.
 """

@@ -72,11 +72,16 @@ class SpatioTemporalAttentionState(NamedTuple):
     memory: TransformerXLState
     """Of the temporal attention."""
     output: Tensor
-    """float ``[b, dim]``: the last output, from which the next queries come (one-shot: if it is in the inputs)."""
+    """float ``[b, dim]``: the last output, from which the next queries come (one-shot: once the caller appends it)."""
 
 
 class SpatioTemporalAttention(MemoryCore[SpatioTemporalAttentionState]):
-    """Spatial attention in front of a Transformer-XL; equations and differences are at the top of this module."""
+    """Spatial attention in front of a Transformer-XL; equations and differences are at the top of this module.
+
+    Raises:
+        ValueError: ``input_dim`` does not fit the map and, in the one-shot form, the earlier output; or no channels are
+            left for values.
+    """
 
     stream_type = companion("recollect.cores.spatio_temporal.stream:SpatioTemporalStream")
     reference_unroll = companion("recollect.cores.spatio_temporal.reference:reference_unroll")

@@ -7,13 +7,13 @@ LN = LayerNorm and MHA = attention of h heads, for the place p of frame t
     x_tp = E m_tp + S_p + P_0                                          E only where c is not d
 
     divided (equations 2.35, 2.36), in every layer:
-        z_sp = x_sp - P_0                                              memory of the frames s < t
+        z_sp = x_sp - P_0                                              a frame without its time, as it is remembered
         y_tp = x_tp + F MHA_time(LN(x_tp);  LN(z_sp + P_{t-s}), s = t-w ... t)
         y_tp = y_tp + MHA_space(LN(y_tp);  LN(y_tq), q = 1 ... n)
-        x_tp = y_tp + W_2 gelu(W_1 LN(y_tp))
+        x_tp = y_tp + W_2 gelu(W_1 LN(y_tp) + b_1) + b_2
     joint (equation 2.34), in every layer:
         y_tp = x_tp + MHA(LN(x_tp);  LN(z_sq + P_{t-s}), s = t-w ... t, q = 1 ... n)
-        x_tp = y_tp + W_2 gelu(W_1 LN(y_tp))
+        x_tp = y_tp + W_2 gelu(W_1 LN(y_tp) + b_1) + b_2
 
     out  = [ W_o [LN(x_t1) ... LN(x_tn)] + b_o,  e ]
 
@@ -114,7 +114,11 @@ class TimeSformerLayer(nn.Module):
 
 
 class TimeSformer(MemoryCore[TimeSformerState]):
-    """TimeSformer with a window of frames; equations and differences are at the top of this module."""
+    """TimeSformer with a window of frames; equations and differences are at the top of this module.
+
+    Raises:
+        ValueError: ``input_dim`` does not fit the map, or as many other features as outputs follow it.
+    """
 
     stream_type = companion("recollect.cores.timesformer.stream:TimeSformerStream")
     reference_unroll = companion("recollect.cores.timesformer.reference:reference_unroll")

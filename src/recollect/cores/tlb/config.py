@@ -83,11 +83,11 @@ class TemporalLatentBottleneckConfig(CoreConfig):
     num_layers: int = 2
     """Self-attention layers of the fast stream, without its cross layers."""
     num_heads: int = 4
-    """Attention heads."""
+    """Attention heads; must divide dim unless details.head_dim is given."""
     hidden_dim: int | None = None
     """Width of the feed-forwards; None: 4 * dim."""
     dropout: float = 0.0
-    """Dropout of inputs, attention weights and the outputs of sub-layers, in training."""
+    """Dropout of inputs, attention weights, hidden layers and the outputs of sub-layers, in training."""
     self_per_cross: int = 2
     """R: self-attention layers per cross layer."""
     chunk_len: int = 10

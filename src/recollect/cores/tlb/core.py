@@ -271,7 +271,7 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
             self layer          2 (4 w d) + 2 (2 w (K + 1) / 2) + feed-forward
             cross layer         2 (2 w d) + 2 (2 w N) + feed-forward
             per slow state      2 (2 w d)                                  keys and values of the output
-            write, once a K     2 N ((2 C + 2) w d + 2 w K) + N feed-forwards, for C cross layers that read the slots
+            write, per chunk    2 N ((2 C + 2) w d + 2 w K) + N feed-forwards, for C cross layers that read the slots
 
         with w = heads * head_dim, and 2 (2 d d_hidden) for a feed-forward.
         """

@@ -5,15 +5,16 @@ same episode, with n = LayerNorm:
 
     q_t = W_q n(h_t),   k_s = W_k n(h_s),   v_s = W_v n(h_s),   r_o = W_r phi(o)          s = t-w ... t, o = t-s
     a_ts = softmax_s( ((q_t + u) k_s + (q_t + v) r_{t-s}) / sqrt(e) )                      per head of width e
-    y_t = W_o sum_s a_ts v_s          x_t = g(h_t, act(y_t))
-    z_t = W_2 f(W_1 n(x_t))           h'_t = g(x_t, act(z_t))
+    y_t = W_o sum_s a_ts v_s                          x_t = g(h_t, act(y_t))
+    z_t = W_2 f(W_1 n(x_t) + b_1) + b_2               h'_t = g(x_t, act(z_t))
 
 ``g`` adds (``gate="residual"``) or is the GRU of GTrXL (``gate="gru"``); ``act`` is the identity or a ReLU
 (``relu_outputs``); phi(o) = [sin | cos] of the offset o, u and v are learned and shared by all layers.
 
 ``positions``: ``relative`` as above. ``learned`` replaces phi by a trainable table P of w + 1 rows that starts as
-the sinusoid and is added to normalized inputs: k_s = W_k (n(h_s) + P_{t-s}), q_t = W_q (n(h_t) + P_0). ``none``
-omits all of it. ``top_k``: the softmax runs over the k largest scores of each query and head only.
+sines and cosines in turn (equations 2.22-2.23) and is added to normalized inputs: k_s = W_k (n(h_s) + P_{t-s}),
+q_t = W_q (n(h_t) + P_0). ``none`` omits all of it. ``top_k``: the softmax runs over the k largest scores of each query
+and head only.
 
 Papers: Dai et al., Transformer-XL (2019), section 3.3 and appendix B. George, Neural architecture impact on
 identifying temporally extended Reinforcement Learning tasks (master's thesis, Freiburg 2021), sections 2.7.1-2.7.2

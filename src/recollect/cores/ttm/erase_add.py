@@ -2,7 +2,7 @@
 
     w = softmax over slots of MLP(LN(M))^T                         s heads, each one weight per slot
     e = sigmoid(channel_mlp(token_mlp(LN(O))))                     erased by each head  [s, d]
-    a =         channel_mlp(token_mlp(LN(O)))                      added by each head   [s, d]
+    a =         channel_mlp(token_mlp(LN(O)))                      added by each head   [s, d], by nets of its own
     M' = M * prod_s (1 - w_s e_s^T) + sum_s w_s a_s^T
 
 Source: Ryoo et al. 2023, table 5 "Erase and Add (NTM-style write)"; Graves et al. 2014 (Neural Turing Machines),
