@@ -1,8 +1,8 @@
 """The memory of many streams in one object: read, written, saved, copied and resized row by row.
 
 Base of the streams of cores (:class:`~recollect.cores.stream.Stream`) and of models. Rows are named by integers or by a
-boolean mask. What concerns some rows reads and writes only these, except where the number of rows changes: that copies
-all of them, so add and remove many at once, or keep unused rows and :meth:`StreamMemory.reset` them.
+boolean mask. Methods for some rows read and write only these. A change of the number of rows copies all of them, so add
+and remove many at once, or keep unused rows and :meth:`StreamMemory.reset` them.
 """
 
 from abc import ABC, abstractmethod

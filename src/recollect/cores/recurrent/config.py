@@ -28,7 +28,8 @@ class RecurrentConfig(CoreConfig):
     """Added to the initial bias of the gate that keeps the memory (forget gate of an LSTM, update gate of a GRU). 0 is
     PyTorch's value; 1 is that of TensorFlow's and Haiku's LSTM."""
     chrono_steps: int | None = None
-    """Longest initial memory in steps, drawn for each unit (chrono initialization); None: as ``forget_bias``."""
+    """Longest initial time constant in steps; that of each unit is drawn below it (chrono initialization). None:
+    ``forget_bias`` is used."""
     state_noise: float = 0.0
     """Standard deviation of normal noise on the memory, in training, so that learned memories last much longer."""
     gate_stretch: float = 0.0

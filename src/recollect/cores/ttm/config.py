@@ -80,7 +80,8 @@ class TokenTuringMachineConfig(TokenConfig):
     memory: Literal["token_summary", "erase_add", "erase_add_released", "concatenate", "sample", "none"] = (
         "token_summary"
     )
-    """The write of a step: token_summary, erase_add, erase_add_released, concatenate, sample or none."""
+    """The write of a step: token_summary (the paper's), erase_add or erase_add_released (as in Neural Turing Machines),
+    concatenate or sample (the last input tokens, or every fifth of them), or none."""
     positions: Literal["paper", "released", "none"] = "paper"
     """Position tables of read and write: paper (write order M, O, I), released (M, I, O) or none."""
 
