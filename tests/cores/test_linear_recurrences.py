@@ -118,6 +118,16 @@ def test_chrono_steps_set_how_long_a_memory_lasts(key):
     assert math.exp(-200 / 500) / 2 < kept <= 1.5, f"{key}: {kept} of the memory after 200 steps; before: {found[0]}"
 
 
+def test_the_cap_of_mlstm_does_not_shorten_its_time_constants():
+    """The cap of 15 would make 638 of 1 000 steps."""
+    layer = CORES["mlstm"](dim=16, num_layers=1, num_heads=4, chrono_steps=1000).build(16).layers[0]
+    forget = layer.cap * torch.tanh(layer.gates.bias[4:].double() / layer.cap)
+    taus = -1 / torch.nn.functional.logsigmoid(forget)
+    torch.testing.assert_close(taus, torch.logspace(math.log10(2), 3, 4, dtype=torch.float64), rtol=1e-4, atol=0.0)
+    with pytest.raises(ValueError, match=r"gate_cap=5\.0: give more than 6\.91, or fewer chrono_steps than 1000"):
+        CORES["mlstm"](gate_cap=5.0, chrono_steps=1000)
+
+
 def test_a_closed_gate_of_rg_lru_writes_in_a_call_what_it_writes_in_a_stream():
     """1 - a^2 is below the least square with a gradient."""
     core = CORES["rg-lru"](dim=4, num_layers=1, num_heads=2).build(4).double()

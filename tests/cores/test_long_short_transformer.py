@@ -123,6 +123,7 @@ def test_each_form_refuses_the_other():
     for call in (
         lambda: two_way.initial_state(1),
         lambda: two_way.stream(1),
+        two_way.flops_per_step,
         lambda: two_way(torch.zeros(1, 2, 8), (), is_first),
     ):
         with pytest.raises(ValueError, match=re.escape("causal=False") + ".*core.encode"):

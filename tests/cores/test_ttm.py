@@ -11,6 +11,7 @@ from ttm_problems import assert_equals_plain_form, problem
 from recollect.cores.ttm import TokenTuringMachineConfig, reference
 from recollect.cores.ttm import core as ttm_core
 from recollect.cores.ttm.core import TokenTuringMachineState
+from recollect.cores.ttm.erase_add import EraseAdd
 from recollect.layers.tap import listen
 from recollect.ops import fused_pooling
 
@@ -187,3 +188,9 @@ def test_all_memories_agree_at_the_first_step_and_not_later(memory):
         torch.testing.assert_close(alone, got)
     if memory == "concatenate":
         torch.testing.assert_close(state.memory, reference.project(other.project, inputs[:, -2:]).flatten(1, 2))
+
+
+def test_erase_and_add_needs_a_power_of_two_of_heads():
+    """Their factors are multiplied in pairs."""
+    with pytest.raises(ValueError, match="num_heads=6: give a power of two"):
+        EraseAdd(8, 2, num_heads=6)

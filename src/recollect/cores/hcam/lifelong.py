@@ -62,8 +62,8 @@ class LifelongStream(ChunkStream):
 
     Raises:
         ValueError: no row, a capacity below one chunk, another dtype, ``keep_file`` without a folder, a folder that
-            cannot be written or is full. A step
-            whose chunk cannot be written raises, and the stream continues without that chunk.
+            cannot be written or is full. A step whose chunk cannot be written raises, and the stream continues without
+            that chunk.
     """
 
     def __init__(

@@ -12,8 +12,8 @@ Per layer, with n_t = norm(x_t), cap(a) = c tanh(a / c), and per head:
     x'      = y_t + W_3 (silu(W_1 norm(y_t)) * W_2 norm(y_t))
 
 C, s and m are 0 where an episode begins. Apart from the 1e-6, h does not depend on m, which keeps the exponentials in
-range. W_i and W_f start at 0, b_i at -10, b_f evenly from 3 to 6; with ``chrono_steps``, sigmoid(b_f) is exp(-1 / tau)
-for the time constants tau, of which the cap then shortens the long ones (1 000 steps to 638 by default).
+range. W_i and W_f start at 0, b_i at -10, b_f evenly from 3 to 6; with ``chrono_steps``, exp(f) starts at exp(-1 / tau)
+for the time constants tau; with the cap, b_f = c atanh(log(1 / (exp(1 / tau) - 1)) / c).
 
 Paper: Beck et al. (2024), xLSTM: extended long short-term memory, equations 19-27; the block and the caps are those of
 Beck et al. (2025), xLSTM 7B.
@@ -73,8 +73,11 @@ class MLSTMLayer(MemoryLayer):
             self.gates.weight.zero_()
             self.gates.bias[:heads] = -10.0
             steps = config.chrono_steps
-            keep = torch.linspace(3, 6, heads) if steps is None else -log_expm1(1 / time_constants(heads, steps))
-            self.gates.bias[heads:] = keep
+            if steps is None:
+                self.gates.bias[heads:] = torch.linspace(3, 6, heads)
+            else:
+                capped = -log_expm1(1 / time_constants(heads, steps))
+                self.gates.bias[heads:] = self.cap * torch.atanh(capped / self.cap)
 
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         """Return the shapes of the matrices, of the sums of keys, and of the stabilizers."""

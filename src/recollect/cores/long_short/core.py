@@ -351,7 +351,11 @@ class LongShortTransformer(MemoryCore[LongShortTransformerState]):
             4rd                             dynamic projection: 4crd once per c steps
 
         and the input projection, if there is one.
+
+        Raises:
+            ValueError: the core is two-way: it has no steps.
         """
+        self._require(causal=True)
         config, d = self.config, self.config.dim
         window, far = config.memory_len + 1, config.num_segments * config.num_landmarks
         attention = 4 * d * (window + far + config.num_landmarks)

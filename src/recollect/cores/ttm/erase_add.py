@@ -17,6 +17,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from recollect.config import require
 from recollect.cores.ttm.processors import TokenMixing
 from recollect.layers.feedforward import FeedForward, init_xavier
 from recollect.layers.tap import Tap
@@ -41,12 +42,16 @@ class EraseAdd(nn.Module):
     """Erase and add in place of equation 5, controlled by ``num_outputs`` = r output tokens.
 
     There are ``num_heads`` = s heads, a power of two, and five nets of hidden width ``hidden_dim``.
+
+    Raises:
+        ValueError: ``num_heads`` is no power of two.
     """
 
     def __init__(
         self, dim: int, num_outputs: int, *, variant: Variant = "paper", num_heads: int = 8, hidden_dim: int = 64
     ) -> None:
         super().__init__()
+        require(num_heads.bit_count() == 1, "num_heads", num_heads, "give a power of two")
         self.dim, self.num_outputs, self.num_heads, self.hidden_dim = dim, num_outputs, num_heads, hidden_dim
         self.variant = variant
         self.norm = nn.LayerNorm(dim, eps=1e-6)
