@@ -303,7 +303,7 @@ def test_a_broken_frame_is_seen_and_does_not_spread():
     assert np.isfinite(record.logits[4:]).all() and np.isfinite(np.nansum(record.temporal))
     report = score(record)
     assert {gate.name: gate.passed for gate in report.gates}["finite"] is False
-    assert "do not believe the picture: finite" in report.findings
+    assert "do not believe the picture; failed checks: finite" in report.findings
     assert np.array_equal(record.rerun_from(6).action, record.action)
 
 

@@ -170,7 +170,7 @@ def test_pictures_that_are_not_numbers(tmp_path):
     report = score_with_controls([record])
     finite = next(gate for gate in report.gates if gate.name == "finite")
     assert not finite.passed and "observation of episode 0 from step 2 on" in finite.says
-    assert "do not believe the picture: finite" in report.findings
+    assert "do not believe the picture; failed checks: finite" in report.findings
     assert write_html(record, report, tmp_path / "episode.html")
 
 

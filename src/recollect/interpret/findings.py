@@ -41,7 +41,7 @@ def describe_findings(record: EpisodeRecord, report: Report) -> str:
         parts.append(_without_ground_truth(report))
     failed = [gate.name for gate in report.gates if gate.passed is False]
     if failed:
-        parts.append(f"do not believe the picture: {', '.join(failed)}")
+        parts.append(f"do not believe the picture; failed checks: {', '.join(failed)}")
     return "; ".join(parts) or "nothing could be scored: the world does not name what its decisions depend on"
 
 
