@@ -90,8 +90,8 @@ def chunk_areas(episode: LiveEpisode, *, take: bool) -> Areas | None:
     sums: list[np.ndarray] = []
     playback = episode.playback()
     with evaluation_mode(episode.agent, episode.info.seed):
-        for t, state in playback.states():
-            held = np.flatnonzero(~np.isnan(removal.kl[t]) & ~np.isnan(attended[t])) if t in deciding else np.array([])
+        for t, state in playback.states(deciding):
+            held = np.flatnonzero(~np.isnan(removal.kl[t]) & ~np.isnan(attended[t]))
             if len(held) < 2:
                 continue
             orders = [held[np.argsort(-weights[t, held], kind="stable")] for weights in (attended, removal.kl)]

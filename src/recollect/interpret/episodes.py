@@ -123,15 +123,15 @@ class LiveEpisode(EpisodeRecord):
             )
         state = state if edit is None else edit(state)
         with evaluation_mode(self.agent, self.info.seed):
-            moments = list(_rerun(self, step, state, hide))
+            moments = [_moment(*played) for played in _rerun(self, step, state, hide)]
         what = "an edited memory" if edit or hide else "the same memory"
         return _assemble(self.agent, self.world, moments, self.info, (f"run again from step {step} on with {what}",))
 
     def outcome_from(self, step: int, *, hide: Intervals = ()) -> float | None:
         """Return the world's score after :meth:`rerun_from`; None where the episode does not end."""
         with evaluation_mode(self.agent, self.info.seed):
-            *_, last = _rerun(self, step, self.playback().state_before(step), hide)
-        return float(last.step.score[0]) if bool(last.step.is_last[0]) else None
+            *_, (_, last, *_) = _rerun(self, step, self.playback().state_before(step), hide)
+        return float(last.score[0]) if bool(last.is_last[0]) else None
 
     def without_memory(self, chunk: int, step: int | None = None) -> "LiveEpisode":
         """Continue without one chunk.
@@ -211,6 +211,10 @@ def record_episode(
         return _assemble(agent, world, moments, known, ())
 
 
+Played = tuple[GuardedWorld, Step, Tensor, tuple[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
+"""The world at a step, the step, the previous action, the agent's previous output, and its action, policy and value."""
+
+
 def _moment(
     guarded: GuardedWorld,
     step: Step,
@@ -227,8 +231,8 @@ def _moment(
 
 
 @torch.no_grad()
-def _rerun(episode: LiveEpisode, start: int, state: Any, hide: Intervals) -> Iterator[Moment]:
-    """Yield the moments of an episode: as they were before ``start``, then those of an agent with this memory."""
+def _rerun(episode: LiveEpisode, start: int, state: Any, hide: Intervals) -> Iterator[Played]:
+    """Play an episode again: as it was before ``start``, then by an agent with this memory."""
     agent, seed, inputs = episode.agent, episode.info.seed, episode.inputs
     assert inputs.policy is not None and inputs.features is not None  # recorded for every agent
     device = next(agent.parameters()).device
@@ -257,7 +261,7 @@ def _rerun(episode: LiveEpisode, start: int, state: Any, hide: Intervals) -> Ite
             distribution = agent.distribution(policy)
             action = distribution.mode() if episode.info.greedy else distribution.sample(generator=generator)
             action = actions[t : t + 1] if t < start else action
-            yield _moment(guarded, step, previous_action, previous, (action, policy, value))
+            yield guarded, step, previous_action, previous, (action, policy, value)
             if bool(step.is_last[0]):
                 return
             step, previous_action = guarded.step(action), action

@@ -11,6 +11,9 @@ from recollect.agents.contract import ActorInputs
 from recollect.cores import CORES
 from recollect.state import batch_size
 
+BLOCK = 64
+"""Most steps of a call: maps of a long episode need much memory."""
+
 
 class Playback:
     """The inputs of an agent in one episode.
@@ -52,13 +55,16 @@ class Playback:
         outputs, state = agent.core(encoded, state, self.is_first[:, t : t + 1].expand(rows, 1))
         return agent.decide(outputs, encoded, self.part(t, t + 1)), state
 
+    @torch.no_grad()
     def states(self, steps: Collection[int] | None = None) -> Iterator[tuple[int, Any]]:
-        """Yield steps with the state before each, of one row; None: all steps."""
-        state = self.agent.initial_state(1)
-        for t in range(self.num_steps if steps is None else max(steps) + 1):
-            if steps is None or t in steps:
-                yield t, state
-            _, state = self.step(t, state)
+        """Yield steps, in their order, with the state before each, of one row; None: all steps."""
+        state, done = self.agent.initial_state(1), 0
+        for t in range(self.num_steps) if steps is None else sorted(steps):
+            while done < t:
+                stop = min(done + BLOCK, t)
+                _, state = self.agent.core(self.encoded[:, done:stop], state, self.is_first[:, done:stop])
+                done = stop
+            yield t, state
 
     def state_before(self, step: int) -> Any:
         """Return the memory before a step."""

@@ -24,12 +24,11 @@ from recollect.interpret.occlusion import (
     reset_parts,
     slots_of,
 )
-from recollect.interpret.playback import Playback, map_inputs
+from recollect.interpret.playback import BLOCK, Playback, map_inputs
 from recollect.interpret.record import Removal
 from recollect.state import concatenate, nbytes, take_rows
 
 Chunks = Sequence[tuple[int, int]]
-ROWS = 64  # steps that are run from the initial state at a time
 MOST_BYTES = 2**26
 """Of the copies of a memory, each without other steps, that are run at a time: long episodes have large memories and
 many chunks to remove."""
@@ -82,15 +81,19 @@ def without_memory(playback: Playback) -> tuple[np.ndarray, np.ndarray]:
 
     The inputs are those of the episode, so what the agent sees at a step stays, and all that it remembers is gone.
     """
-    agent, found = playback.agent, []
-    for start in range(0, playback.num_steps, ROWS):
-        stop = min(start + ROWS, playback.num_steps)
-        encoded, is_first = (part[:, start:stop].transpose(0, 1) for part in (playback.encoded, playback.is_first))
-        outputs, _ = agent.core(encoded, agent.initial_state(stop - start), is_first)  # t 1 ...
-        inputs = map_inputs(lambda leaf: leaf.transpose(0, 1), playback.part(start, stop))
-        found.append(agent.decide(outputs, encoded, inputs).policy[:, 0])
-    policy = torch.cat(found)
-    own = torch.cat([playback.step(t, state)[0].policy[:, 0] for t, state in playback.states()])
+    agent, state = playback.agent, playback.agent.initial_state(1)
+    with_memory, without = [], []
+    for start in range(0, playback.num_steps, BLOCK):
+        stop = min(start + BLOCK, playback.num_steps)
+        encoded, is_first = playback.encoded[:, start:stop], playback.is_first[:, start:stop]
+        inputs = playback.part(start, stop)
+        outputs, state = agent.core(encoded, state, is_first)
+        with_memory.append(agent.decide(outputs, encoded, inputs).policy[0])
+        encoded, is_first = encoded.transpose(0, 1), is_first.transpose(0, 1)  # a row for every step
+        inputs = map_inputs(lambda leaf: leaf.transpose(0, 1), inputs)
+        outputs, _ = agent.core(encoded, agent.initial_state(stop - start), is_first)
+        without.append(agent.decide(outputs, encoded, inputs).policy[:, 0])
+    own, policy = torch.cat(with_memory), torch.cat(without)
     kl = agent.distribution(own).divergence(agent.distribution(policy)).clamp(min=0.0)
     return policy.float().cpu().numpy(), kl.float().cpu().numpy()
 
