@@ -32,9 +32,6 @@ LAYERS, WINDOW, CHUNK = 4, 7, 8
 ROWS = ("hcam", "transformer-xl", f"transformer-xl{FULL_WINDOW}", "lstm", "memoryless")
 LITE_SECONDS, LONG_SECONDS = 900.0, 7200.0
 """Processor time of a run in the T-maze, and in the other worlds."""
-FALLING = 800
-"""Rollouts of visual match. At a constant rate scores on the way went up and down between 0.63 and 0.95 in the second
-hour, and the run ended at 0.89 (docs/log.md, 2026-11-27)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,18 +44,15 @@ class Level:
     observation."""
     updates: int = 16
     """Optimiser steps on a rollout of 128 rows; table 1 has one on 32 rows."""
-    rollouts: int | None = None
-    """Rollouts over which the learning rate falls to 0; the processor time can end a run before. None: it is constant
-    until the processor time ends the run."""
     beyond_window: bool = False
     """The lag is at least four times the reach of the windows."""
 
 
 T_MAZE = Level(world=TMazeConfig(length=120, penalty=0.05), unroll=64, updates=4, beyond_window=True)
 LEVELS: Mapping[str, Level] = {
-    "visual match": Level(world=replace(DOORS, distractor_steps=60), rollouts=FALLING),
+    "visual match": Level(world=replace(DOORS, distractor_steps=60)),
     "visual match, apples": Level(
-        world=replace(DOORS, distractor_steps=60, apple_rewards=(0.5, 0.5), shuffle_doors=True), rollouts=FALLING
+        world=replace(DOORS, distractor_steps=60, apple_rewards=(0.5, 0.5), shuffle_doors=True)
     ),
     "ballet, 2 dances": Level(world=replace(lite_level(2), approach_reward=0.0)),
     "object permanence": Level(world=replace(BOXES, delays=(64,))),
@@ -89,7 +83,6 @@ def reinforced(
     updates: int,
     seconds: float,
     learning_rate: float = 1e-3,
-    rollouts: int | None = None,
 ) -> ImpalaConfig:
     """Return the run of an agent that learns by reinforcement and reconstruction alone.
 
@@ -99,21 +92,14 @@ def reinforced(
         unroll: steps of a rollout.
         updates: optimiser steps on a rollout of 128 rows; with 4, on 32 rows each, as in table 1.
         seconds: processor time that ends the run.
-        learning_rate: of Adam, after 100 rollouts.
-        rollouts: after which the rate has fallen to 0 and the run ends; None keeps it constant.
+        learning_rate: of Adam, constant after 100 updates.
     """
     encoders = EncoderConfig(sentence_dim=32, word_dim=16, norm_sentences=True)
     return ImpalaConfig(
         world=world,
         core=core,
         agent=ActorCriticConfig(encoders=encoders, width=64, head_dim=64, reconstruct=True),
-        optimizer=OptimizerConfig(
-            algorithm="adam",
-            learning_rate=learning_rate,
-            schedule="constant" if rollouts is None else "linear",
-            warmup_steps=100,
-            clip_norm=1.0,
-        ),
+        optimizer=OptimizerConfig(algorithm="adam", learning_rate=learning_rate, warmup_steps=100, clip_norm=1.0),
         loss=LossConfig(
             discount=0.97,
             policy_cost=0.1,
@@ -126,7 +112,7 @@ def reinforced(
         batch_size=128,
         unroll=unroll,
         fit=FitConfig(
-            steps=1_000_000 if rollouts is None else rollouts,
+            steps=1_000_000,
             processor_seconds=seconds,
             report_every=10,
             evaluate_every=50,
@@ -140,9 +126,7 @@ def _run(core: str, level: Level, seconds: float) -> ImpalaConfig:
     steps = level.world.spec.max_steps
     memory = read_all_chunks(lite_core(core, steps=steps, window=WINDOW, chunk=CHUNK, layers=LAYERS))
     unroll = level.unroll or steps + 1
-    return reinforced(
-        level.world, memory, unroll=unroll, updates=level.updates, seconds=seconds, rollouts=level.rollouts
-    )
+    return reinforced(level.world, memory, unroll=unroll, updates=level.updates, seconds=seconds)
 
 
 def _rows(name: str, level: Level, seconds: float, scale: Scale) -> list[Run]:
