@@ -10,12 +10,13 @@ from recollect.agents.config import ActorCriticConfig
 from recollect.cores import CORES, HierarchicalChunkMemoryConfig, TransformerXLConfig
 from recollect.cores.hcam import ChunkAttentionVariant
 from recollect.evaluation.agents import evaluation_mode, play
+from recollect.interpret import playback as playback_module
 from recollect.interpret.episodes import record_episode
 from recollect.interpret.playback import Playback
 from recollect.interpret.removal import measure_removal, policies_without
 from recollect.interpret.score import score
 from recollect.recipes.agent_sizes import lite_core
-from recollect.state import batch_size, nbytes
+from recollect.state import batch_size, leaves, nbytes
 from recollect.tasks.gymnasium.worlds import GymnasiumConfig
 from recollect.tasks.worlds.arcade.catch import CatchConfig
 from recollect.tasks.worlds.ballet.world import BalletConfig
@@ -88,6 +89,20 @@ def test_maps_are_causal_and_sum_to_one(key):
     assert read[1:, windows].all()  # the feedback transformer does not attend to the present step
     chunks = np.nansum(record.chunk_rel, -1)
     assert (chunks < 1 + 1e-5).all()
+
+
+@pytest.mark.parametrize("block", [1, 3, 64])
+def test_states_before_some_steps_are_those_of_single_steps(maze, monkeypatch, block):
+    monkeypatch.setattr(playback_module, "BLOCK", block)
+    playback, state, plain = maze.playback(), maze.agent.initial_state(1), []
+    for t in range(maze.num_steps):
+        plain.append(state)
+        _, state = playback.step(t, state)
+    wanted = {maze.num_steps - 1, 0, 5}
+    found = dict(playback.states(wanted))
+    assert list(found) == sorted(wanted)
+    for t, state in found.items():
+        torch.testing.assert_close(leaves(state), leaves(plain[t]))
 
 
 def test_heads_find_the_step_that_they_attend_to():
