@@ -16,7 +16,8 @@ window's last row. It starts in the middle of a wall, with ``num_boxes`` open bo
    ends the episode, with reward 1 if it holds the duck, else 0. The score is this reward.
 
 Chance: closed boxes look the same, and the contents and the requested object are drawn independently of everything
-else. A policy that has forgotten what it saw is right with probability at most ``1 / num_boxes``.
+else. A policy that has forgotten what it saw is right with probability at most ``1 / num_boxes``. This holds for agents
+that do not observe their previous action: others can pass on what they saw by actions that are ignored.
 
 Source: Lampinen et al. 2021 as above. The paper does not specify objects, frame rate and room, so pictures, jumps and
 delays in steps (ten per second of the paper) are ours, and scores are not comparable.

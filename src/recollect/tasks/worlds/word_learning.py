@@ -22,7 +22,8 @@ test asks for an object of an *earlier* lesson, among the objects of that lesson
 occurred together is not enough. The score is that of the last test, 0 if it is never reached.
 
 Chance: words are assigned to objects independently of everything else, so a policy that has forgotten the names lifts
-the right object of ``num_objects`` with probability at most ``1 / num_objects``.
+the right object of ``num_objects`` with probability at most ``1 / num_objects``. This holds for agents that do not
+observe their previous action: others can pass on a name by actions that are ignored.
 
 Source: a grid version of Hill et al., Grounded language learning fast and slow (ICLR 2021), with the distractor phases
 and chained episodes of Lampinen et al. 2021, section 3.3 and appendix B.3 (whose "episodes" are lessons here, as no

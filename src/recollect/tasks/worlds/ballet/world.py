@@ -20,7 +20,8 @@ agent beneath it.
 
 Chance: the named dance is drawn uniformly and independently of everything visible after the dances, so a policy that
 has forgotten them is right with probability at most 1 / n; chance is its mean over ``dancers``. A policy that remembers
-is always right, three moves after the name.
+is always right, three moves after the name. This holds for agents that do not observe their previous action: others can
+pass on what they saw by actions that are ignored.
 
 Source: Lampinen et al. 2021, section 3.1, appendix B.1 and listing 1; timing, limits and pictures are those of the
 official environment (google-deepmind/deepmind-research, hierarchical_transformer_memory/pycolab_ballet): both show the
