@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -161,17 +160,14 @@ class MLSTMConfig(LinearConfig):
     key_dim: int | None = None
     """Width of a head's keys and queries; half of dim / num_heads, at least 1, when None."""
     gate_cap: float = 15.0
-    """Largest size of the gates before exp and sigmoid: cap * tanh(x / cap)."""
+    """Largest size of the gates before exp and sigmoid: cap * tanh(x / cap). It bounds time constants: with 5, those of
+    ``chrono_steps`` start at 142 steps at most, with 15 at 2.8 million."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require_heads(self.dim)
         require(self.key_dim is None or self.key_dim >= 1, "key_dim", self.key_dim, "give at least 1, or None")
         require(0 < self.gate_cap <= 40, "gate_cap", self.gate_cap, "give more than 0 and at most 40")
-        if self.chrono_steps is not None:  # the forget gate of the longest time constant must lie below the cap
-            least = -math.log(math.expm1(1 / self.chrono_steps))
-            remedy = f"give more than {least:.3g}, or fewer chrono_steps than {self.chrono_steps}"
-            require(self.gate_cap > least, "gate_cap", self.gate_cap, remedy)
 
     @property
     def head_sizes(self) -> tuple[int, int]:

@@ -13,7 +13,7 @@ Per layer, with n_t = norm(x_t), cap(a) = c tanh(a / c), and per head:
 
 C, s and m are 0 where an episode begins. Apart from the 1e-6, h does not depend on m, which keeps the exponentials in
 range. W_i and W_f start at 0, b_i at -10, b_f evenly from 3 to 6; with ``chrono_steps``, exp(f) starts at exp(-1 / tau)
-for the time constants tau; with the cap, b_f = c atanh(log(1 / (exp(1 / tau) - 1)) / c).
+for the time constants tau, as far as the cap allows: b_f = c atanh(min(-log(exp(1 / tau) - 1) / c, 0.99)).
 
 Paper: Beck et al. (2024), xLSTM: extended long short-term memory, equations 19-27; the block and the caps are those of
 Beck et al. (2025), xLSTM 7B.
@@ -76,7 +76,7 @@ class MLSTMLayer(MemoryLayer):
             if steps is None:
                 self.gates.bias[heads:] = torch.linspace(3, 6, heads)
             else:
-                capped = -log_expm1(1 / time_constants(heads, steps))
+                capped = (-log_expm1(1 / time_constants(heads, steps))).clamp(max=0.99 * self.cap)
                 self.gates.bias[heads:] = self.cap * torch.atanh(capped / self.cap)
 
     def shapes(self) -> tuple[tuple[int, ...], ...]:
