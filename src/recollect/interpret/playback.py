@@ -70,10 +70,7 @@ class Playback:
         """Return the memory before a step."""
         if not 0 <= step < self.num_steps:
             raise ValueError(f"step={step}: this episode has steps 0..{self.num_steps - 1}")
-        state = self.agent.initial_state(1)
-        if step:
-            with torch.no_grad():
-                _, state = self.agent.core(self.encoded[:, :step], state, self.is_first[:, :step])
+        ((_, state),) = self.states([step])
         return state
 
 
