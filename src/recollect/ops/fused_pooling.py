@@ -19,7 +19,7 @@ everything follows from u, which is recomputed whenever it is needed, in one scr
     var(y + delta) = var(y) + var(delta) + 2 u.delta / d
     W1 LN(v) + b1  = (F v) / sqrt(var(v) + eps) + (W1 shift + b1)        for v = y and v = y + delta
     F y            = F u,  F (y + delta) = F u + F delta                 one product with both F's
-    sum_p e_p y_p  = E u + E mean(y)                                     E: exp(s) ``[k, p]``; one product with both
+    sum_p e_p y_p  = E u + E mean(y)                                     E: exp(s) [k, p]; one product with both
 
 Its hand-written gradient saves only the hidden layer and the exponentials; where the graph of the gradient is
 requested, the plain form computes it. Under autocast the products are computed in its dtype, everything else in the
