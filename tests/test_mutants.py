@@ -10,6 +10,7 @@ import pytest
 import mutants
 
 
+@pytest.mark.long
 def test_a_seed_draws_the_same_bugs_from_all_rooms():
     drawn = mutants.draw(20, 0, list(mutants.ROOMS))
     assert drawn == mutants.draw(20, 0, list(mutants.ROOMS)) != mutants.draw(20, 1, list(mutants.ROOMS))
@@ -21,6 +22,7 @@ def test_tests_are_those_that_name_the_module():
     assert chosen[0] == "tests/objectives/test_vtrace.py" and len(chosen) == 3
 
 
+@pytest.mark.long
 def test_only_a_failed_test_kills_a_bug(tmp_path):
     wrong = "import pytest\n@pytest.mark.parametrize('n', [1, 2])\ndef test(n): assert n == 1"
     for name, text in {"right": "def test(): pass", "wrong": wrong, "torn": "def test("}.items():

@@ -117,6 +117,7 @@ def test_tokens_are_places_and_the_rest():
     assert torch.equal(one[:16], two[:16]) and not torch.allclose(one[16], two[16])
 
 
+@pytest.mark.long
 def test_efficientnet_is_film_conditioned_and_keeps_its_statistics():
     pytest.importorskip("transformers")
     torch.manual_seed(0)

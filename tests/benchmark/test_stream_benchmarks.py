@@ -78,6 +78,7 @@ def test_a_soak_test_takes_all_steps_and_reads_the_memory(tmp_path):
     assert render_soak(results)
 
 
+@pytest.mark.long
 def test_a_server_answers_all_connections():
     pytest.importorskip("uvicorn")
     results = run_http(HTTPBenchmark(quick=True, output=""))

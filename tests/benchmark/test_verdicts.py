@@ -159,6 +159,7 @@ def test_a_copy_of_a_result_does_not_count_as_another_seed(folder):
         report_papers.results("copying", "tlb")
 
 
+@pytest.mark.long
 def test_studies_of_one_change_have_as_many_steps_as_their_base():
     import claims
 

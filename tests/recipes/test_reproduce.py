@@ -80,6 +80,7 @@ def results(root):
     return {path.name: json.loads(path.read_text()) for path in (root / "results" / "tiny").iterdir()}
 
 
+@pytest.mark.long
 def test_every_number_has_its_file_and_the_table_its_rows(tmp_path):
     path = reproduce(recipe(), root=tmp_path)
     found = results(tmp_path)

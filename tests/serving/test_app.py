@@ -320,6 +320,7 @@ console.log(JSON.stringify([...found, ...answers]));
     assert binary[2] == {"0": 1}
 
 
+@pytest.mark.long
 def test_the_command_serves_until_a_signal_and_goes_on_from_its_folder(tmp_path):
     words = ["serve", "model:cartpole-lstm", "--port", "0", "--capacity", "2", "--folder", str(tmp_path / "streams")]
     steps = []
