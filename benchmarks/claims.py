@@ -64,7 +64,6 @@ FULL, ALONE = "transformer-xl-full-window-imitated-lite", "hcam-imitated-lite"
 LADDER_PLACE = "ours, ladder"
 XL = ("hcam", f"transformer-xl{FULL_WINDOW}")
 *_, LAST = LADDERS["t-maze"].levels
-BY_ACTION = "two of three seeds of transformer-xl pass the colour on by their own actions, which they see a step later"
 MAZE = "on a T-maze of ours with a curriculum over its length, not in the paper's worlds"
 
 
@@ -166,8 +165,7 @@ HTM_CLAIMS = (
     *(
         _htm(LADDER_PLACE, f"{name}, the last level, {last.replace('_', ' ')}, {window}", "-", "htm-ladder",
              first=ladder_label(name, "hcam"), second=ladder_label(name, row), names=("hcam", row), test=last,
-             trained=(easiest, last),
-             reason=BY_ACTION if (name, row) == ("visual match, one layer", "transformer-xl") else "")
+             trained=(easiest, last))
         for name, ladder in LADDERS.items()
         for easiest, *_, last in [ladder.levels]
         for window, row in (("against a full window", XL[1]), ("against the same window", "transformer-xl"))

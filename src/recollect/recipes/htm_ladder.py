@@ -1,11 +1,12 @@
 """How far up a ladder of levels each memory gets, when all begin with the easiest one.
 
-A run plays the first level of a world until its newest episodes reach 0.9, then the next one, and so on, for a fixed
-processor time or until it plays the last level; afterwards it is scored at every level, of which it may have forgotten
+A run plays the first level of a world until its newest episodes reach 0.9, then the next one, and so on, until it
+plays the last level, or for a fixed processor time (in worlds whose name says *one layer* for a fixed number of
+rollouts, which is the same on every machine); afterwards it is scored at every level, of which it may have forgotten
 the easy ones. Agents learn without a teacher: by reinforcement and reconstruction, as in ``htm_as_published.py``, and
-in worlds whose name says *one layer* by reinforcement alone, as in the lite studies of those worlds. In one world all
-have about as many parameters, and each row of the table is the best of three learning rates. A memory that does not
-pass the first level counts as not trained, not as worse: its scores say nothing.
+in worlds of one layer by reinforcement alone, as in the lite studies of those worlds. In one world all have about as
+many parameters, and each row of the table is the best of three learning rates. A memory that does not pass the first
+level counts as not trained, not as worse: its scores say nothing.
 
 Differs from the paper, which trains on all levels at once.
 """
@@ -44,7 +45,9 @@ WIDTHS = {
 """
 ROWS = ("hcam", "transformer-xl", f"transformer-xl{FULL_WINDOW}", "lstm", "gated-deltanet", "memoryless")
 LITE_SECONDS, LONG_SECONDS = 600.0, 3600.0
-"""Processor time of a run."""
+"""Processor time of a run that has no number of rollouts."""
+ONE_LAYER_ROLLOUTS = 150
+"""Rollouts of a run in a world of one layer."""
 SAMPLES = 256
 """Episodes of a level in the score."""
 
@@ -69,7 +72,7 @@ def _lite_agent(
         config,
         optimizer=replace(config.optimizer, learning_rate=learning_rate),
         loss=replace(config.loss, reuse=reuse),
-        fit=replace(config.fit, processor_seconds=seconds, checkpoint_every=50),
+        fit=replace(config.fit, processor_seconds=seconds, evaluate_every=25, checkpoint_every=50),
     )
 
 
@@ -92,6 +95,8 @@ class Ladder:
     """Optimiser steps on a rollout of 128 rows."""
     layers: int = LAYERS
     """Layers of cores with attention."""
+    rollouts: int | None = None
+    """Rollouts after which a run ends. None: after the processor time of the scale."""
     make: MakeRun = reinforced
     """Agent and its training."""
     previous_action: Literal["none", "action"] = "none"
@@ -126,6 +131,7 @@ LADDERS: Mapping[str, Ladder] = {
         values=(0, 15, 30, 60, 120, 240),
         scale="lite",
         layers=1,
+        rollouts=ONE_LAYER_ROLLOUTS,
         make=_lite_agent,
     ),
     "object permanence, one layer": Ladder(
@@ -134,6 +140,7 @@ LADDERS: Mapping[str, Ladder] = {
         values=(0, 16, 32, 64, 128),
         scale="lite",
         layers=1,
+        rollouts=ONE_LAYER_ROLLOUTS,
         make=_lite_agent,
     ),
     "visual match": Ladder(
@@ -204,9 +211,11 @@ def _run(ladder: Ladder, memory: CoreConfig, rate: float) -> ImpalaConfig:
         seconds=seconds,
         learning_rate=rate,
     )
+    fit = config.fit
     return replace(
         config,
         agent=replace(config.agent, previous_action=ladder.previous_action),
+        fit=replace(fit, steps=ladder.rollouts, processor_seconds=None) if ladder.rollouts else fit,
         schedule=replace(config.schedule, curriculum=ladder.curriculum),
     )
 
@@ -307,8 +316,8 @@ LADDER = Recipe(
     "could carry the answer. Each row is at its best learning rate. Levels passed: all if the last one is played at "
     "0.9 in the end, else those that were left at 0.9 in training; easier ones may be forgotten by then. Not trained: "
     "not even the easiest was passed. Minutes: processor time of training, which ends early at 0.98 in the last level. "
-    "Lite: ten minutes of one processor core a run. Long: four layers in the worlds of the paper, in symbols, an hour "
-    "a run.",
+    "Lite: ten minutes of one processor core a run, or 150 rollouts of whole episodes with one layer. Long: four "
+    "layers in the worlds of the paper, in symbols, an hour a run.",
     config=ladder,
     runs={"lite": lambda: _rows("lite"), "long": lambda: _rows("long")},
     seeds={"lite": 3, "long": 3},
