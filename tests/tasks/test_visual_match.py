@@ -6,9 +6,11 @@ import torch
 from recollect.tasks.worlds.visual_match import (
     AGENT,
     APPLE,
+    APPLES,
     BACKGROUND,
     BOARDS,
     CHOICE,
+    CUE,
     DOORS,
     FIXED_COLOURS,
     HUES,
@@ -167,6 +169,52 @@ def test_every_blind_choice_is_at_chance(choices):
             step = world.step(torch.where(phase_is_choice, world.guide[door, world.state.cell], 0))
         assert step.is_last.all()
         assert step.score.mean() == pytest.approx(config.spec.chance, abs=0.02)
+
+
+def find_colour(world, frames):
+    """Return the colour that a row's last frames tell: of the ring, or of the wall at which the agent stands."""
+    for phase, frame in frames:
+        for colour in range(3):
+            if phase == CUE and (frame == world.palette[HUES + colour]).all(-1).any():
+                return colour
+        if phase == APPLES:  # colour 0 is kept at the wall in the west, 2 at that in the east, 1 at neither
+            west, east = ((frame[2, x] == world.palette[WALL]).all() for x in (1, 3))
+            return 0 if west else 2 if east else 1
+    return None
+
+
+@pytest.mark.parametrize("random_walk", [False, True])
+def test_seven_frames_are_enough_for_every_lag_unless_the_walk_is_random(random_walk):
+    config = VisualMatchConfig(cue_steps=1, distractor_steps=60, shuffle_doors=False, random_walk=random_walk)
+    world, rows = config.build(300, seed=3), range(300)
+    sides = (2, 0, 3)  # west for colour 0, east for 2, whose doors are there too
+    step, frames = world.reset(), [[] for _ in rows]
+    for t in range(config.spec.max_steps):
+        phase, actions = int(world.truth().event[0]), []
+        walked = t - config.cue_steps - config.distractor_steps  # in the door phase
+        for row in rows:
+            frames[row] = [*frames[row], (phase, step.observation[row])][-7:]
+            colour = find_colour(world, frames[row])
+            aside = phase != CHOICE or 3 <= walked < 6
+            actions.append(sides[colour] if aside else 0)
+        step = world.step(torch.tensor(actions))
+    score = float(step.score.mean())
+    assert score == pytest.approx(1 / 3, abs=0.1) if random_walk else score == 1.0
+
+
+def test_a_random_walk_does_not_depend_on_the_agent():
+    def walk(seed):
+        world = VisualMatchConfig(cue_steps=2, distractor_steps=40, random_walk=True).build(50, seed=4)
+        world.reset()
+        generator, cells = torch.Generator().manual_seed(seed), []
+        for _ in range(42):
+            world.step(torch.randint(4, (50,), generator=generator))
+            cells.append(world.state.cell)
+        return torch.stack(cells, 1)
+
+    one = walk(0)
+    assert torch.equal(one, walk(1))
+    assert len(one[:, -2].unique()) > 10, "rows walk on ways of their own"
 
 
 def test_colours_of_doors_and_cues_are_uniform_and_complete():

@@ -37,9 +37,7 @@ def visual_match(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
     # One layer with a window of 7: the cue has left it long before the doors appear.
     memory = read_all_chunks(lite_core(core, steps=LITE.spec.max_steps, window=7, chunk=8, layers=1))
     # A rollout is an episode and its last observation, so that rows are at different steps of their episodes.
-    config = lite_symbols(LITE, memory, steps=400, unroll=LITE.spec.max_steps + 1, discount=0.97)
-    # Moves are free until the doors appear, so agents that see their previous action can pass the colour on by it.
-    return replace(config, agent=replace(config.agent, previous_action="none"))
+    return lite_symbols(LITE, memory, steps=400, unroll=LITE.spec.max_steps + 1, discount=0.97)
 
 
 def _tests(core: str, scale: Scale) -> dict[str, Test]:

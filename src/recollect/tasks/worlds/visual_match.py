@@ -23,16 +23,19 @@ The last action of a phase still has its effect; then the agent is at the start 
 the 5 x 5 cells around the agent, one pixel per cell, uint8 RGB; outside the board is background. Colours of cues and
 doors are the hues 0, 1/n, ..., (n - 1)/n at full saturation, n = ``choices``.
 
+With ``random_walk`` the agent is moved at random in the apple phase, whatever it does.
+
 The score is 1 when the right door was chosen, else 0; apples do not count. Chance: the cue's colour is drawn uniformly
-and independently of everything visible after the first phase, so a policy that has forgotten it chooses the right door
-with probability at most 1 / ``choices``. This holds for agents that do not observe their previous action: others can
-pass on the colour by steps into a wall.
+and independently of the boards after the first phase, so a policy without memory chooses the right door with
+probability at most 1 / ``choices``. A memory of a few steps is enough, however long the apple phase is: an agent can
+stand at another wall for each colour and read from there which it was, or pass it on from action to action if it
+observes its previous action. With ``random_walk``, an agent that does not observe its previous action has to remember.
 
 Source: Hung et al., Optimizing agent behavior over long time scales by transporting value (Nature Communications,
 2019), with its pycolab boards, timing and rewards; the passive first phase is that of Ni et al., When do transformers
 shine in RL? (NeurIPS 2023). Differs: ``choices`` may be 4, with doors closer together; the doors' colours are permuted
 in every episode, as in the 3-D task of the HTM paper (``shuffle_doors=False`` keeps them, as pycolab does within one
-instance).
+instance); ``random_walk`` is ours.
 """
 
 from __future__ import annotations
@@ -94,6 +97,8 @@ class VisualMatchConfig(WorldConfig):
     """Reward for the right door."""
     shuffle_doors: bool = True
     """Permute the doors in every episode."""
+    random_walk: bool = False
+    """Replace the agent's actions in the apple phase by random ones, so that its place cannot tell the colour."""
 
     def __post_init__(self) -> None:
         require(self.choices in DOORS, "choices", self.choices, f"use one of {sorted(DOORS)}")
@@ -181,6 +186,8 @@ class VisualMatch(TensorWorld[VisualMatchState]):
     def advance(self, state: VisualMatchState, actions: torch.Tensor) -> Advance:
         """Walk, take what is there, and enter the next phase when its time has come."""
         c, phase, step = self.config, self._phase(state.step), state.step + 1
+        if c.random_walk:
+            actions = torch.where(phase == APPLES, self.draw_integers(len(MOVES), len(actions)), actions)
         cell = self.next_cell.index_select(0, (phase * CELLS + state.cell) * len(MOVES) + actions)
         slot = self.slots.index_select(0, phase * CELLS + cell)[:, None]
         shown, since = state.shows.gather(1, slot)[:, 0], state.since.gather(1, slot)[:, 0]
