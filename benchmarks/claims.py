@@ -55,7 +55,10 @@ ONE_LAYER = (
     "one layer of width 64 and a linear encoder, taught by imitation for 2 000 updates: transformer-xl and lstm stay "
     "at chance with two dances, so their scores with more dances say nothing"
 )
-DOORS = "no reward for apples, doors that keep their places"
+DOORS = (
+    "no reward for apples, doors that keep their places; a memory of seven steps can keep the colour by where the "
+    "agent stands, which no memory at all cannot"
+)
 STAND_IN = "made-up rows are solved by nearly every encoder, so their order says nothing"
 WITHIN = "lag within the window"
 SEED = "one of the three seeds of TTM did not learn to keep what the others keep: 0.76 for 1.00"
