@@ -5,6 +5,7 @@ python benchmarks/processes.py [--rows 16] [--seconds 2] [--repeats 3] [--output
 
 import argparse
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def main() -> None:
                 config = GymnasiumConfig(id=id, **fields)
                 if form == "vector form" and config.register().vector_entry_point is None:
                     continue
-                speed = measure(config, options.rows, options.seconds)
+                speed = measure(config, options.rows, options.seconds, time.perf_counter)
                 found.setdefault((id, form), []).append(speed)
                 print(f"{id:24s} {form:22s} {speed:10,.0f} steps/s")
     rows = [{"id": id, "form": form, "steps_per_s": round(max(all_of))} for (id, form), all_of in found.items()]
