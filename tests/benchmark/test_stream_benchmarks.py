@@ -8,6 +8,7 @@ import torch
 
 from recollect.benchmark import (
     HTTPBenchmark,
+    NeighboursBenchmark,
     PrecisionBenchmark,
     ServingBenchmark,
     SoakBenchmark,
@@ -99,5 +100,16 @@ def test_settings_name_the_remedy():
         HTTPBenchmark(together=())
     with pytest.raises(ValueError, match=r"formats='int8'.*give WEIGHTS/CACHE"):
         ServingBenchmark(formats=("int8",))
-    with pytest.raises(ValueError, match="askers"):
+    with pytest.raises(ValueError, match=r"askers=.*use at most streams=4"):
         ServingBenchmark(streams=4, askers=(5,))
+    for broken, field in (
+        (lambda: ServingBenchmark(askers=()), "askers"),
+        (lambda: ServingBenchmark(formats=()), "formats"),
+        (lambda: ServingBenchmark(seconds=0.0), "seconds"),
+        (lambda: HTTPBenchmark(seconds=0.0), "seconds"),
+        (lambda: PrecisionBenchmark(batches=()), "batches"),
+        (lambda: NeighboursBenchmark(neighbours=()), "neighbours"),
+        (lambda: NeighboursBenchmark(cores=()), "cores"),
+    ):
+        with pytest.raises(ValueError, match=f"^{field}=.*give"):
+            broken()

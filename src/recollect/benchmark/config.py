@@ -1,12 +1,14 @@
 """Settings of the benchmarks. Importing them does not import torch."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from recollect.config import lookup, require, require_name
 from recollect.cores import CORES
 
 POSITIONS = (100, 1_000, 10_000, 100_000)
+QUICK: dict[str, Any] = {"dim": 16, "layers": 2, "heads": 2, "memory_len": 8, "chunk_len": 4, "chunks": 4, "top_k": 2}
+"""Sizes of cores in test runs: fields of :class:`CoresBenchmark`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,7 +212,8 @@ class PrecisionBenchmark:
     def __post_init__(self) -> None:
         _require_at_least(self, 1, "steps", "rows", "dim", "layers", "memory_len")
         _require_at_least(self, 2, "repeats")
-        require(all(batch >= 1 for batch in self.batches), "batches", self.batches, "use at least 1")
+        _require_all_at_least(self, 1, "batches")
+        require(self.seconds >= 0, "seconds", self.seconds, "give a time, or 0 for single calls")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,7 +242,8 @@ class NeighboursBenchmark:
         for name in self.cores:
             lookup(CORES, name, "core")
         _require_at_least(self, 1, "input_dim", "repeats", "steps")
-        require(all(n >= 0 for n in self.neighbours), "neighbours", self.neighbours, "use 0 or more")
+        require(len(self.cores) > 0, "cores", self.cores, "give at least one, such as lstm")
+        _require_all_at_least(self, 0, "neighbours")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,8 +277,11 @@ class ServingBenchmark:
                 object.__setattr__(self, name, value)
         _require_at_least(self, 1, "streams")
         _require_at_least(self, 2, "repeats")
-        require(all(age >= 1 for age in self.ages), "ages", self.ages, "use at least 1")
-        require(all(1 <= n <= self.streams for n in self.askers), "askers", self.askers, f"use 1 to {self.streams}")
+        _require_all_at_least(self, 1, "ages", "askers")
+        most = max(self.askers)
+        require(most <= self.streams, "askers", self.askers, f"use at most streams={self.streams}")
+        require(self.seconds > 0, "seconds", self.seconds, "give some seconds")
+        require(len(self.formats) > 0, "formats", self.formats, "give WEIGHTS/CACHE, such as float32/bfloat16")
         for name in self.formats:
             require(name.count("/") == 1, "formats", name, "give WEIGHTS/CACHE, such as float32/bfloat16")
 
@@ -340,10 +347,18 @@ class HTTPBenchmark:
             for name, value in {"connections": (2,), "together": (1, 3), "repeats": 2, "seconds": 0.05}.items():
                 object.__setattr__(self, name, value)
         _require_at_least(self, 2, "repeats")
-        for name in ("connections", "together"):
-            require(min(getattr(self, name), default=0) >= 1, name, getattr(self, name), "give numbers of at least 1")
+        _require_all_at_least(self, 1, "connections", "together")
+        require(self.seconds > 0, "seconds", self.seconds, "give some seconds")
 
 
 def _require_at_least(config: object, least: int, *fields: str) -> None:
     for field in fields:
         require(getattr(config, field) >= least, field, getattr(config, field), f"use at least {least}")
+
+
+def _require_all_at_least(config: object, least: int, *fields: str) -> None:
+    """Check fields with several numbers, of which there must be one."""
+    for field in fields:
+        numbers = getattr(config, field)
+        good = len(numbers) > 0 and min(numbers) >= least
+        require(good, field, numbers, f"give one number or more, each at least {least}")

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from recollect.benchmark.config import CoresBenchmark
+from recollect.benchmark.config import QUICK, CoresBenchmark
 from recollect.benchmark.flops import count
 from recollect.benchmark.machine import describe
 from recollect.benchmark.positions import Waypoint, time_steps, walk
@@ -38,8 +38,7 @@ def run(config: CoresBenchmark, progress: Progress = no_progress) -> Results:
         ValueError: the output folder cannot be written.
     """
     if config.quick:
-        small = {"dim": 16, "layers": 2, "heads": 2, "memory_len": 8, "chunk_len": 4, "chunks": 4, "top_k": 2}
-        config = dataclasses.replace(config, **small, repeats=2)
+        config = dataclasses.replace(config, **QUICK, repeats=2)
     results = Results(describe(), dataclasses.asdict(config), [], [])
     for name in config.cores or CORES:
         with torch.random.fork_rng(devices=[]):

@@ -14,7 +14,7 @@ from rich.console import Group
 from rich.table import Table
 from torch import Tensor, nn
 
-from recollect.benchmark.config import CoresBenchmark, ExportBenchmark
+from recollect.benchmark.config import QUICK, CoresBenchmark, ExportBenchmark
 from recollect.benchmark.cores import core_config
 from recollect.benchmark.machine import describe
 from recollect.benchmark.results import Measurements, Progress, no_progress, save_rows
@@ -25,7 +25,6 @@ from recollect.export.step import ModelStep, one_step
 from recollect.export.trace import to_onnx, trace, write_program
 from recollect.ops.torch_internals import load_compiled
 
-SMALL = CoresBenchmark(dim=16, layers=2, heads=2, memory_len=8, chunk_len=4, chunks=4, top_k=2)
 LONGEST = 20.0  # seconds of timing per core, after the first two rounds
 
 
@@ -67,7 +66,7 @@ def run_export(config: ExportBenchmark, progress: Progress = no_progress) -> Exp
     for name in config.cores or CORES:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            settings = core_config(name, SMALL) if config.quick else CORES[name]()
+            settings = core_config(name, CoresBenchmark(**QUICK)) if config.quick else CORES[name]()
             core = settings.build(getattr(settings, "dim", 64)).eval()
         for format in config.formats:
             progress(f"{name}, {format}")

@@ -23,7 +23,7 @@ import torch
 from rich.console import Group
 from rich.table import Table
 
-from recollect.benchmark.config import CoresBenchmark, RooflineBenchmark
+from recollect.benchmark.config import QUICK, CoresBenchmark, RooflineBenchmark
 from recollect.benchmark.cores import core_config, train_call
 from recollect.benchmark.flops import count
 from recollect.benchmark.machine import describe
@@ -35,7 +35,6 @@ from recollect.ops.packed_linear import multiply
 from recollect.ops.threads import one_thread
 from recollect.state import nbytes
 
-SMALL = CoresBenchmark(dim=16, layers=2, heads=2, memory_len=8, chunk_len=4, chunks=4, top_k=2)
 FILL, CALL = 1000, 250
 """Steps before the timing, after which every memory is full, and steps of the calls that make them."""
 LEAST_BYTES, MOST_BYTES = 2**14, 2**28
@@ -94,7 +93,7 @@ def run_roofline(config: RooflineBenchmark, progress: Progress = no_progress) ->
             progress(name)
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(0)
-                settings = core_config(name, SMALL if config.quick else CoresBenchmark())
+                settings = core_config(name, CoresBenchmark(**QUICK if config.quick else {}))
                 results.rows.extend(measure_roofline(name, settings.build(getattr(settings, "dim", 512)), config))
             save_rows(config.output, "roofline", results, results.rows)  # after every core, for interrupted runs
     return results
