@@ -10,6 +10,7 @@ from recollect.recipes.htm_inference import PUBLISHED
 from recollect.recipes.result_tables import markdown_table
 from recollect.recipes.robots import WORLDS
 from recollect.recipes.ttm_video import GFLOPS_DIFFER, ROWS, TESTS, paper_gflops
+from recollect.training.training_aids import training_aids
 from report_speed import step_times
 from report_tables import MEASURED, RESULTS, Row, finished, middle, read, read_runs, table_with_source
 
@@ -76,7 +77,7 @@ def _endless_text() -> str:
         return f"`{core}`" + "".join(f" with a {how}" for how in start)
 
     ours, seeds = _score("endless", "hcam", "1024 steps")
-    aids = {row: _newest_run("endless", file_name(row))["helps"] for row in ENDLESS_ROWS}
+    aids = {row: training_aids(_newest_run("endless", file_name(row))["config"]) for row in ENDLESS_ROWS}
     others = []
     for used, group in groupby(list(ENDLESS_ROWS)[1:], aids.get):
         found = ", ".join(f"{name(row)} {_score('endless', file_name(row), '1024 steps')[0]:.1f}" for row in group)

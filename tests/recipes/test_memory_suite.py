@@ -8,7 +8,7 @@ import pytest
 from recollect.comparison.table_pictures import COLOURS
 from recollect.config import to_json
 from recollect.cores import GENERAL_CORES
-from recollect.recipes.memory_suite import COLUMNS, FIRST, MEMORY_SUITE, ROWS, cell, label
+from recollect.recipes.memory_suite import COLUMNS, FIRST, MEMORY_SUITE, ROWS, cell, label, memory_suite_table
 from recollect.recipes.recall import OPTIMIZERS
 from recollect.recipes.reproduce import reach_of, write_tables
 from recollect.training import REGISTRY
@@ -160,6 +160,13 @@ def test_a_table_that_is_not_full_compares_the_rows_that_are(tmp_path):
     assert line["gru"].endswith("| - | | |"), "one column says nothing about the others"
     assert "attention targets (hcam)" in page and "`mott`, `spatio-temporal`, `timesformer`" in page
     assert "memory-suite-beats.svg" in page
+
+
+def test_training_aids_are_those_of_the_config_where_the_file_is_older():
+    column = next(column for column in COLUMNS if column.key == "inference")
+    result = {"label": label("hcam", column), "core": "hcam", "seed": 0, "status": "ok", "helps": [], "taught_by": None}
+    result["config"] = to_json(cell("hcam", column), REGISTRY)
+    assert "| inference, AC | supervised | 150 | tied start |" in memory_suite_table([result]).imitation()
 
 
 def test_the_page_says_task_by_task_who_solves_it(tmp_path):

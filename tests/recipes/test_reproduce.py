@@ -440,3 +440,13 @@ def test_a_result_says_who_trained_and_who_only_scored(tmp_path, monkeypatch):
         scored, there = scored_by(commit)
         assert {key: scored[key] for key in here} == here and scored["scored_by"] == there
         assert scored["tests"] == trained["tests"] and scored["peak_memory_mib"] is None
+
+
+def test_the_command_of_a_row_of_a_core_of_ones_own_names_it(tmp_path, monkeypatch):
+    def stopped(*_, **__):
+        raise ValueError("stopped")
+
+    monkeypatch.setattr(reproducing, "fit", stopped)
+    row = Run(label="own", row="own", core="package.module:Config", config=config())
+    command = "recollect reproduce tiny --scale lite --cores package.module:Config"
+    assert reproducing.run_once(recipe(row), row, "lite", tmp_path)["command"] == command

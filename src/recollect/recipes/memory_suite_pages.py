@@ -20,8 +20,8 @@ from recollect.comparison.suite import Suite, scale_score
 from recollect.comparison.table_pictures import WIDE_PAGE, Bar, Cell, HeatMap, heat_map_svg, profile_svg
 from recollect.evaluation.confidence_interval import Interval, interquartile_mean, seeds_interval
 from recollect.files import write_atomically
+from recollect.recipes.result_files import result_aids
 from recollect.recipes.result_tables import markdown_cell, markdown_table
-from recollect.training.training_aids import teacher_description
 
 THRESHOLDS = np.linspace(0, 1, 101)
 """Scores at which the performance profile is drawn."""
@@ -377,8 +377,7 @@ class Cells:
             runs = {row.name: good[0] for row in self.rows if (good := self.good(row, column))}
             users: dict[str, list[str]] = {}
             for name, run in runs.items():
-                teacher = teacher_description(run.get("config", {})) or run.get("taught_by")
-                for aid in (*([teacher] if teacher else []), *run.get("helps", ())):
+                for aid in result_aids(run):
                     users.setdefault(aid, []).append(name)
             aids = [
                 aid if len(names) == len(runs) else f"{aid} ({', '.join(map(_shown, names))})"
@@ -415,7 +414,7 @@ class Cells:
         fewer = self._fewer()
         if fewer:
             cells = markdown_table(["tasks", "core", "seeds", "missing seeds"], fewer, "llrl")
-            weight = "Means over several tasks weight every task by its seeds, so these count for less."
+            weight = "Means over several tasks count every task the same, so these count as much, and are less certain."
             reasons += ["## Cells with fewer seeds", "", weight, "", cells, ""]
         waiting = [markdown_cell(_shown(row.name)) for row in self.rows if row not in self.shown]
         reasons += [f"Rows of which nothing is run yet: {', '.join(waiting)}.", ""] if waiting else []

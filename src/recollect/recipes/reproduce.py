@@ -40,7 +40,7 @@ from recollect.files import replace_between, without_nan, write_atomically
 from recollect.recipes.base import Recipe, Run, Test
 from recollect.recipes.learner_frames import frames_table
 from recollect.recipes.memory_requirements import policies_of, requirements_of
-from recollect.recipes.result_files import has_result, read_result, read_results
+from recollect.recipes.result_files import has_result, read_result, read_results, result_aids
 from recollect.recipes.result_tables import markdown_cell, markdown_table
 from recollect.runs.errors import RunError
 from recollect.runs.folder_lock import InUseError
@@ -53,7 +53,6 @@ from recollect.training import REGISTRY, DetectionConfig, TrainerConfig, fresh_s
 from recollect.training.devices import choose_device, peak_memory, reset_peak_memory
 from recollect.training.loop import Outcome, fit
 from recollect.training.saved_models import load_model
-from recollect.training.training_aids import all_training_aids
 
 FINAL_SAMPLES = 512
 """Rows or episodes in the score of a finished run."""
@@ -150,6 +149,7 @@ def run_once(
     here = {key: value for key, value in environment().items() if key != "command"}
     seed, usual = run.config.fit.seed, recipe.seeds.get(scale) if run.seeds is None else run.seeds  # type: ignore[call-overload]
     more = "" if usual is None or seed < usual else f" --seeds {seed + 1}"  # of which the plain command has fewer
+    more += f" --cores {run.core}" if ":" in run.core else ""  # which the plain command does not run
     result: dict[str, Any] = {
         "recipe": recipe.name,
         "scale": scale,
@@ -415,17 +415,11 @@ def _row(first: Mapping[str, Any], name: str, good: Sequence[Mapping[str, Any]],
         [np.array(test["correct"]) for test in tests], [np.array(test["asked"]) for test in tests]
     )
     score = f"{interquartile_mean(np.array([test['score'] for test in tests])):.3f}{_samples(good)}"
-    aids = ", ".join(_training_aids(first))
+    aids = ", ".join(result_aids(first))
     title = markdown_cell(first["row"] + (f" ({aids})" if aids else "") + (f", {name}" if name else ""))
     chance = "-" if tests[0]["chance"] is None else f"{tests[0]['chance']:.3f}"
     numbers = [score, str(len(good)), f"{low:.3f} to {high:.3f}", chance, asked]
     return [title, tests[0]["paper"], *numbers, f"`{first['command']}`"]
-
-
-def _training_aids(result: Mapping[str, Any]) -> list[str]:
-    """Return teacher and training aids, from the config where it can be read, so that old results use today's words."""
-    said = (result.get("taught_by"), *result.get("helps", ()))
-    return list(all_training_aids(result.get("config", {}))) or [name for name in said if name]
 
 
 def _caption(results: Sequence[Mapping[str, Any]]) -> list[str]:

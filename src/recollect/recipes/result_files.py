@@ -8,6 +8,7 @@ from recollect.config import from_json
 from recollect.files import read_json, require_json_type
 from recollect.recipes.base import Run
 from recollect.training import REGISTRY, TrainerConfig
+from recollect.training.training_aids import all_training_aids
 
 REMEDY = "remove it; what is missing then is run again"
 
@@ -47,3 +48,11 @@ def is_current(result: Mapping[str, Any], run: Run) -> bool:
     except ValueError:  # an unknown field or kind
         return False
     return result["status"] == "ok" and config == run.config and run.scored.keys() <= result["tests"].keys()
+
+
+def result_aids(result: Mapping[str, Any]) -> list[str]:
+    """Return teacher and training aids of a result, from its config where it can be read, because older files lack the
+    aids that were named later.
+    """
+    said = (result.get("taught_by"), *result.get("helps", ()))
+    return list(all_training_aids(result.get("config", {}))) or [name for name in said if name]
