@@ -25,3 +25,10 @@ def test_labels_without_a_scale_are_read_too():
 
 def test_no_speeds_no_table():
     assert frames_table({"recall, lite": [result("hcam", None), result("transformer-xl", 3.0)]}) is None
+
+
+def test_rows_with_a_teacher_are_imitated_whatever_their_labels():
+    rows = [result("hcam", 10.0) | {"taught_by": "imitated oracle"}, result("transformer-xl", 20.0)]
+    assert frames_table({"endless, lite": rows}) is None
+    rows[1]["taught_by"] = "imitated oracle"
+    assert "| endless, lite | imitated | 10 (10 to 10; 1) | 20 (" in frames_table({"endless, lite": rows})

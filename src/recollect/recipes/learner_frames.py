@@ -1,7 +1,8 @@
 """Frames per second of the learner by core: the table of appendix D.9 of Lampinen et al. 2021, from result files.
 
-The speed of a run is its environment steps divided by the time of training, with acting and evaluations. Cores are
-compared within one experiment and one way of training only, because worlds differ.
+The speed of a run is that of its last rollouts, up to 49: environment steps divided by the time of acting and learning,
+without evaluations (:class:`~recollect.training.impala.trainer.ImpalaTrainer`). Cores are compared within one
+experiment and one way of training only, because worlds differ.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,9 +15,12 @@ from recollect.recipes.result_tables import markdown_table
 
 COLUMNS = ("hcam", "transformer-xl", "transformer-xl-full-window")
 """Rows of the experiments that are compared, by their labels: the paper's core, and two windows of its baseline."""
+MARK = "-imitated"
+"""End of the labels of imitated rows, where an experiment has each row twice."""
 ABOUT = (
-    "Steps of the world per second of training, interquartile mean over seeds (lowest to highest; number of seeds), "
-    "and how many times as fast hcam is as transformer-xl with the same window and with one that covers the episode. "
+    "Steps of the world per second of acting and learning in the last 49 rollouts of a run, interquartile mean over "
+    "seeds (lowest to highest; number of seeds), and how many times as fast hcam is as transformer-xl with the same "
+    "window and with one that covers the episode. "
     "The paper has hcam 30 to 40 % faster than a gated transformer-xl, on TPUs (figure 15). Runs shared their machines "
     "with others: ranges are wide, and small differences mean nothing."
 )
@@ -30,8 +34,8 @@ def frames_table(experiments: Mapping[str, Sequence[Mapping[str, Any]]]) -> str 
     """
     rows = []
     for title, results in experiments.items():
-        for kind, mark in (("reinforcement", ""), ("imitated", "-imitated")):
-            speeds = [_speeds(results, f"{name}{mark}") for name in COLUMNS]
+        for kind in ("reinforcement", "imitated"):
+            speeds = [_speeds([one for one in results if _kind(one) == kind], name) for name in COLUMNS]
             means = [float(interquartile_mean(found)) if len(found) else None for found in speeds]
             ours, *others = means
             if ours is None or not any(others):
@@ -53,7 +57,17 @@ def _cell(speeds: np.ndarray) -> str:
     return f"{middle} ({low} to {high}; {len(speeds)})"
 
 
+def _kind(result: Mapping[str, Any]) -> str:
+    """Return the way of training: rows of some experiments are imitated without a word in their labels."""
+    return "imitated" if _label(result).endswith(MARK) or result.get("taught_by") else "reinforcement"
+
+
+def _label(result: Mapping[str, Any]) -> str:
+    """Return a label without the scale at its end."""
+    return result["label"].removesuffix(f"-{result['scale']}")
+
+
 def _speeds(results: Sequence[Mapping[str, Any]], name: str) -> np.ndarray:
-    """Return the speeds of finished runs with a label, with or without the scale at its end."""
-    mine = [r for r in results if r["status"] == "ok" and r["label"].removesuffix(f"-{r['scale']}") == name]
+    """Return the speeds of finished runs of a row."""
+    mine = [r for r in results if r["status"] == "ok" and _label(r).removesuffix(MARK) == name]
     return np.array([r["frames_per_second"] for r in mine if r.get("frames_per_second")])

@@ -316,7 +316,8 @@ def _experiments(base: Path) -> dict[str, list[dict[str, Any]]]:
 def _read_speed(path: Path, modified: int, size: int) -> dict[str, Any]:
     """Return what :func:`frames_table` needs of a result; the tables of the next recipe do not read the file again."""
     result = read_result(path)
-    return {key: result.get(key) for key in ("recipe", "scale", "core", "label", "status", "frames_per_second")}
+    kept = ("recipe", "scale", "label", "status", "taught_by", "frames_per_second")
+    return {key: result.get(key) for key in kept}
 
 
 def _paged(recipe: Recipe, scale: str, results: Sequence[Mapping[str, Any]], root: Path) -> str:
