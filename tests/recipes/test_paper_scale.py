@@ -4,8 +4,11 @@ import pytest
 
 from recollect.agents.image_encoders import ImpalaResNet
 from recollect.recipes import RECIPES
+from recollect.recipes.attention_agents import attention_agent
+from recollect.recipes.attention_agents.study import long
 from recollect.recipes.hierarchical_transformer_memory import permanence, streets, visual_match
 from recollect.recipes.htm_inference import inference
+from recollect.tasks import CatchConfig
 
 AGENTS = ["htm-ballet", "htm-words", "htm-permanence", "htm-visual-match", "htm-inference"]
 
@@ -52,6 +55,11 @@ def test_the_longest_delay_is_also_trained_alone():
     alone = rows["hcam, trained on the longest delay alone"]
     assert alone.paper == "0.829" and alone.config.world.delays == (max(permanence("hcam", "paper").world.delays),)
     assert rows["transformer-xl, trained on the longest delay alone"].paper == "0.311"
+
+
+def test_films_and_games_are_learned_on_an_accelerator_where_there_is_one():
+    assert {run.config.device for run in paper_rows("ttm-video").values()} == {"auto"}
+    assert long(attention_agent("adaptive", CatchConfig(side=42)), 10).device == "auto"
 
 
 def test_street_actions_are_drawn():

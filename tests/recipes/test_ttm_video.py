@@ -39,6 +39,8 @@ def test_windows_show_five_frames_and_the_far_lag_is_four_times_that():
         reach = reach_of(run.config)
         assert reach in (None, 0, 5), run.row
         assert run.config.task == (BINDINGS if "three boxes" in run.row else TASK), run.row
+        far = {name for name, test in run.tests.items() if test.beyond_window}
+        assert far == {name for name in run.tests if name == "lag beyond the window"}, run.row
     assert TESTS["lag beyond the window"].min_lag >= 4 * 5 > 5 > TESTS["lag within the window"].max_lag
 
 

@@ -167,6 +167,7 @@ def config_of(row: Row, scale: Scale) -> DetectionConfig:
         loss_on="last",
         backbone_rate=0.1,
         bfloat16=True,
+        device="auto",
     )
 
 
@@ -233,7 +234,7 @@ def _binding_runs() -> list[Run]:
         tests = {}
         for name, (low, high) in LAGS.items():
             where = replace(BINDINGS, min_lag=low, max_lag=high)
-            tests[name] = Test(where=where, samples=256)
+            tests[name] = Test(where=where, samples=256, beyond_window="beyond" in name)
             if key == "memoryless":
                 tests[f"{name}, control: the shape put last"] = Test(where=where, samples=256, measure=LastShape())
         name = f"{row.name.removesuffix(', n = 16')}, three boxes"
@@ -251,8 +252,7 @@ def _runs(scale: Scale) -> list[Run]:
             tests[""] = Test(where=config.task.scored_on(final=True), samples=FILMS, paper=told)
         else:
             for name, where in TESTS.items():
-                beyond = "beyond" in name and row.fields.get("memory") not in (None, "none")
-                tests[name] = Test(where=where, samples=256, paper=told, beyond_window=beyond)
+                tests[name] = Test(where=where, samples=256, paper=told, beyond_window="beyond" in name)
         label = key if scale == "lite" else f"paper-{key}"
         made.append(Run(label=label, row=row.name, core=row.core, config=config, paper=told, tests=tests))
     return made if scale == "paper" else [*made, *_binding_runs()]
