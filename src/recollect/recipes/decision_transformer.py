@@ -4,7 +4,9 @@ Decision Transformer learns from recorded games of any quality, and is condition
 same around a temporal latent bottleneck, whose chunks are counted in tokens, three to a step.
 
 ``paper`` has the paper's numbers: 6 layers, width 128, 8 heads, contexts of 30 steps (50 in Pong), 500 000 steps of the
-DQN replay dataset, 10 epochs, AdamW with 6e-4 and weight decay 0.1; a finished run is scored in 32 games instead of 10.
+DQN replay dataset, 10 epochs, AdamW with 6e-4 and weight decay 0.1. Differs: the learning rate falls until the last
+epoch, where the published code has it fall for six epochs and rise again after them; a finished run is scored in 32
+games instead of 10.
 ``lite`` has smaller models, and recordings of ``catch`` and Pong by agents trained with IMPALA, with a share of random
 actions, in the data folder (``offline/catch.npz`` and ``offline/pong.npz``; docs/imitation.md has the commands).
 """

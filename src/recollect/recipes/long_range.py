@@ -179,7 +179,7 @@ def _rows(scale: Scale) -> list[Run]:
     last = "-paper" if scale == "paper" else ""
 
     def run(label: str, row: str, config: Any, core: str, paper: str) -> Run:
-        # At lite scale the rows that differ in chunks and feedback have two seeds, as all have at the paper's.
+        # At lite scale two seeds for the bottleneck and its changes of chunks and feedback, one for all other rows.
         twice = core in ("two-way-tlb", "past-chunks") and not label.startswith("slots") and "pretrained" not in label
         return Run(
             label=f"{label}{last}",
@@ -222,7 +222,8 @@ LISTOPS = Recipe(
         "*pretrained* restored hidden tokens of the task's own rows for half as many steps more: later work (Amos et "
         "al. 2024) showed that this lifts plain Transformers on Long Range Arena far above the published rows, so the "
         "published ordering is one of training from scratch. The lite rows show neither that lift nor the paper's "
-        "order: rows of 79 tokens ask for no bottleneck. Lite rows of one seed are those beside the bottleneck's own."
+        "order: rows of 79 tokens ask for no bottleneck. Two lite seeds are planned for the bottleneck and its changes "
+        "of chunks and feedback, one for all other rows."
     ),
     config=listops,
     runs={"lite": lambda: _rows("lite"), "paper": lambda: _rows("paper")},

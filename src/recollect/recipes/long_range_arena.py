@@ -125,7 +125,7 @@ STUDIES = {
                 "IMDB at the paper scale, where slots have positions, as in section 7.3; one row has learned slots "
                 "instead. The lite scale has **made-up rows, which are no reviews**."
             ),
-            paper=IMDB(),  # which evaluation was the best is not for the test part to say
+            paper=IMDB(),  # with a validation part of its own: the test part must not choose the best evaluation
             lite=IMDB(path=STAND_IN, length=400, validation=100),
             stop_score=1.0,
             sizes={"dim": 256, "num_layers": 4, "num_heads": 4, "hidden_dim": 1024, "dropout": 0.1},

@@ -7,7 +7,7 @@ add transformer-xl, lstm and the memoryless ablation.
 ``paper`` has the paper's numbers: 4 layers, width 256, feed-forward 512, R = 1, chunks of 10, Adam with 1e-4, 100 rows
 a step; where it is silent, 10 slots, 8 heads, and gradients of norm 1 at most. ``lite`` has a smaller model, a larger
 learning rate, and chunks of a tenth of the blank, so that the slots are written equally often at every length: minutes
-a row on one processor core. Rows of ours are at length 100, the paper's two at every length.
+a row on one processor core. At this scale our rows are at length 100 alone, the paper's two at every length.
 """
 
 from typing import Any

@@ -148,8 +148,9 @@ def _tests(task: ImageTask, model: Model) -> dict[str, Test]:
     from recollect.interpret.foreground import SHARES, ForegroundOverlap, ForegroundPointing
 
     final, samples = task.scored_on(final=True), 10_000 if isinstance(task, CIFAR) else 1024
-    said = model.published[0:2] if isinstance(task, CIFAR) and task.classes == 10 else model.published[2:4]
-    said = said if isinstance(task, CIFAR) else ("-", "-")
+    said = ("-", "-")
+    if isinstance(task, CIFAR):
+        said = model.published[:2] if task.classes == 10 else model.published[2:]
     wheres = {f"{size} px": replace(final, size=size) for size in (task.size, LARGE)}
     tests = {
         name: Test(where=where, samples=samples, paper=paper)
@@ -199,9 +200,9 @@ IMAGES = Recipe(
     about=(
         "The paper scale has CIFAR-10 and CIFAR-100. **Shapes are drawn by us, and are none of CIFAR's pictures**: one "
         "of eight shapes before a cluttered background. The lite scale has shapes alone, patches of 8 pixels and "
-        "networks of 0.2 million parameters (paper: 10 million). IoU and pointing say whether attention finds the "
-        "shape: that of the class token in the last layer (ViT), and of the slots when they are written (TLB), which "
-        "every chunk has an equal share of. Chance is that of patches drawn by lot."
+        "networks of 0.2 million parameters (paper: 10 million). IoU and pointing measure whether attention finds the "
+        "shape. Of a ViT it is the attention of the class token in the last layer, of a bottleneck that of the slots "
+        "as they are written, in which every chunk has the same share. Chance: patches drawn at random."
     ),
     config=images,
     runs={"lite": lambda: _rows("lite"), "paper": lambda: _rows("paper")},
