@@ -1,6 +1,6 @@
 """Can the pictures of trained agents be believed? Their numbers, each beside its control, as files.
 
-    python benchmarks/faithfulness.py [NAME ...] [--runs runs/reproduce] [--episodes 32]
+    python benchmarks/faithfulness.py [NAME ...] [--runs runs/reproduce] [--episodes 48]
 
 Reads runs that ``recollect reproduce`` left (they are not changed), records fresh episodes of the best checkpoint, and
 writes ``results/explorer/NAME.json``: what ``recollect explore`` prints, with command, hardware and commit. An agent
@@ -87,7 +87,7 @@ def main() -> None:
 
 
 def newest(runs: Path, name: str) -> Path | None:
-    """The run directory with the best evaluation, or the newest one; None where none has a checkpoint."""
+    """The newest run directory of that name with a checkpoint; None where there is none."""
     found = [path for path in runs.glob(f"{name}*") if any((path / "checkpoint").glob("step-*"))]
     return max(found, key=lambda path: path.stat().st_mtime, default=None)
 

@@ -34,7 +34,7 @@ class List:
     """Print JSON."""
 
     def run(self, console: Console) -> int:
-        """Print the tables of cores, tasks, recipes and models."""
+        """Print the tables that were asked for."""
         names = TABLES if self.room == "all" else (lookup({name: name for name in TABLES}, self.room, "table"),)
         from recollect.entry_points import KINDS
         from recollect.recipes.table_of_contents import TABLE_OF_CONTENTS, installed_rows

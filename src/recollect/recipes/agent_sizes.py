@@ -87,8 +87,10 @@ def lite_symbols(world: WorldConfig, core: CoreConfig, *, steps: int, unroll: in
 
 
 def lite_spoken(world: WorldConfig, core: CoreConfig, *, steps: int, unroll: int, **loss: Any) -> ImpalaConfig:
-    """Return the lite config of a world of symbols that also has sentences: they are normalised, so that memories are
-    found by words, and the rate is lower.
+    """Return the lite config of a world of symbols that also has sentences.
+
+    Sentences are normalised, so that memories are found by words, and the learning rate is twice that of
+    :func:`lite_symbols`.
     """
     config = lite_symbols(world, core, steps=steps, unroll=unroll, **loss)
     encoders = replace(config.agent.encoders, norm_sentences=True)
@@ -120,7 +122,7 @@ def paper_core(key: str, *, chunk: int, top_k: int, steps: int, unroll: int, ext
 def paper(
     world: WorldConfig, core: CoreConfig, *, unroll: int, entropy: float, learning_rate: float = 2e-4, steps: int
 ) -> ImpalaConfig:
-    """Return the run of the agent of table 1."""
+    """Return the run of the paper's agent, of ``steps`` updates (see the top of this module)."""
     return ImpalaConfig(
         world=world,
         core=core,

@@ -69,7 +69,7 @@ TRAINED_ON = (
 
 
 def measures() -> dict[str, dict[float, Recall]]:
-    """Yield measure, level and task of each test."""
+    """Return the tasks of every measure, by level."""
     return {
         "items": {n: level(items=n, least=8, most=8) for n in (1, 2, 4, 8, 16, 32)},
         "delay": {n: level(items=1, least=n, most=n) for n in (4, 8, 16, 32, 64, 128, 256, 512)},

@@ -43,6 +43,7 @@ IMITATION = ImitationRecipe(
     reuse=ReuseConfig(passes=2, minibatches=4),  # with pixels the world is slower than the learner
     attention_cost=0.3,
     decision_cost=1.0,
+    label_cost=1.0,
     gradients=True,
 )
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -74,7 +75,6 @@ def endless(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
     return replace(
         config,
         agent=replace(config.agent, encoders=encoders),
-        loss=replace(config.loss, supervision=replace(config.loss.supervision, label_cost=1.0)),
         evaluation=EvaluationConfig(episodes=32),
         fit=replace(config.fit, processor_seconds=SECONDS, stop_score=None),
     )

@@ -78,7 +78,7 @@ def gymnasium_run(world: GymnasiumConfig, core: CoreConfig) -> ImpalaConfig:
 
 
 def _is_large(space: spaces.Box) -> bool:
-    """Whether images are read by nature-cnn: impala-resnet, that of smaller ones, takes several times as long."""
+    """Return whether nature-cnn reads images of this space; smaller ones go to impala-resnet, which is slower."""
     return min(sides(space.shape)[:2]) >= LARGE
 
 

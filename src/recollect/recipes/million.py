@@ -33,7 +33,7 @@ MILLION_STEPS = 1_000_000
 ASKED_AT_A_MILLION = ("gru", "memoryless")
 """Cores that are tested at the longest lags: the one that does not fail at shorter ones, and the control."""
 EPISODES = 64
-"""Episodes of the longest corridor, one per row."""
+"""Episodes of the two longest corridors, one per row; of the others 256."""
 STEPS = {"lstm": 2000, "gru": 1000, "memoryless": 300, "hcam": 250, "ttm": 150, "recurrent-transformer": 250}
 """Rollouts; at most about three minutes on one processor core."""
 DEFAULT_STEPS = 1000

@@ -1,20 +1,19 @@
 """Rows that all studies of Lampinen et al. 2021 share: the same run with different memories.
 
     hcam                            reads every chunk (lite), or as many as in the paper
-    hcam, k = n                     reads n chunks, fewer than exist at the question
+    hcam, k = n                     reads n chunks: lite, fewer than exist at the question
     transformer-xl                  lite: hcam's window; paper: the paper's
     transformer-xl, full window     a window as long as the longest episode: about as many bytes as hcam's chunks
     lstm, memoryless
     lstm, chrono start              gates begin with memories of up to the longest episode
 
-The lite scale has each of them twice: by reinforcement alone, and *imitated*, taught by a policy that the world
-offers and helped as :class:`~recollect.recipes.imitation_recipe.ImitationRecipe` says. Tables name teacher and helps
-beside the row. The long scale says what reinforcement alone reaches in two hours of one processor core, from easy to
-hard where the imitation have a curriculum: ``hcam`` and ``memoryless``.
+The lite scale has each of them twice: by reinforcement alone, and *imitated*, with a teacher and the training aids of
+:class:`~recollect.recipes.imitation_recipe.ImitationRecipe`. Tables name both beside the row. The long scale has
+``hcam`` and ``memoryless`` alone: what reinforcement reaches in two hours of one processor core, with the curriculum of
+the imitated rows, where they have one.
 
-A row's *reach* is layers x window of its core: what it sees without chunks and without having learned to carry
-anything on. Where a test is marked ``beyond_window`` the lag (tasks/memory_requirements.py) is at least four times
-that.
+A row's *reach* is layers x window of its core: the steps back that it sees without chunks and without a learned
+recurrence. Where a test is marked ``beyond_window`` the lag (tasks/memory_requirements.py) is at least four times that.
 """
 
 from collections.abc import Callable, Iterator, Mapping
