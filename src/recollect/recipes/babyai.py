@@ -6,7 +6,7 @@ temporal latent bottleneck).
 
 ``paper`` has the paper's numbers: 6 layers, width 512, 4 heads, feed-forward 1024, 5 slots, chunks of 30, R = 1, Adam
 with 1e-4, 50 000 steps, 100 000 demonstrations of a level. It does not name the batch: 64 here. ``lite`` has
-three levels of one room, a smaller model and a larger learning rate: one to twelve minutes of one processor core a run.
+three levels of one room, a smaller model and a larger learning rate: up to 14 minutes of one processor core a run.
 Every instruction is read to its end: of up to 72 words in the largest levels, of up to 9 in those of ``lite``.
 """
 

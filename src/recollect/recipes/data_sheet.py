@@ -119,7 +119,8 @@ _ABOUT = (
     f"{100 * VALUES / (VALUES + 1):.0f} % of the answers where one pair is shown, and in half as many where two "
     "are.\n\n"
     "All cores have 70 000 to 105 000 parameters and see the same rows in training, whatever a step costs: what a core "
-    "has not learned in that time it may learn in more. Windows are 32 steps in each of two layers "
+    "has not learned in that time it may learn in more. All have the same optimiser, but for recurrent-transformer, "
+    "whose steps are smaller. Windows are 32 steps in each of two layers "
     "(feedback-transformer: 64 in one memory; hcam: 8, with 16 chunks of 8)."
 )
 

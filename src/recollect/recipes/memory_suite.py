@@ -298,7 +298,8 @@ MEMORY_SUITE = Recipe(
         f"{min(column.seconds for column in COLUMNS):g} to {max(column.seconds for column in COLUMNS):g} s of "
         f"processor time, by column. Windows of {WINDOW} steps in two layers; hcam reads {CHOSEN} of {CHUNKS} chunks "
         f"of {CHUNK}. Chrono start: gates begin with memories of up to {FULL} steps; with PyTorch's start half of one "
-        "is lost at every step."
+        "is lost at every step. All rows of a column have the same optimiser, but for recurrent-transformer, whose "
+        "steps are smaller."
     ),
     config=memory_suite,
     runs={"lite": _runs},

@@ -69,7 +69,8 @@ RECALL = Recipe(
     source="ours (tasks/streams/recall.py)",
     about=(
         f"{TASK.num_cues} key-value pairs, {TASK.min_blank} to {TASK.max_blank} blank steps, {TASK.num_queries} "
-        "questions; several episodes per row, and only a reset separates them."
+        "questions; several episodes per row, and only a reset separates them. recurrent-transformer, whose "
+        "gradients grow over the blank, has smaller optimiser steps than the others, and more of them."
     ),
     config=recall,
     rows_of=_rows_of,

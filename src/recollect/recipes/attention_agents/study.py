@@ -326,9 +326,9 @@ STUDY = Recipe(
         "picked, and of steps to the rewarded one of MDP Playground's polygons; the agents of the thesis with more "
         "norms (of the residual network's map, frame by frame, of what the heads read, and of outputs that become "
         "queries), and another way to learn (Adam, short rollouts in three passes, scaled pixels, bfloat16), for at "
-        "most 20 minutes of two cores. *Imitated* rows learn from the world's oracle. Pong: returns of whole games, "
-        "without these norms and without that limit, after 2.6 million steps of adaptive, and after 0.3 million, the "
-        "beginning of a curve, of the others."
+        "most 20 minutes of two cores. *Imitated* rows learn from the world's oracle, mott in track with half the "
+        "learning rate of the others. Pong: returns of whole games, without these norms and without that limit, after "
+        "2.6 million steps of adaptive, and of the others after 0.3 million, the beginning of a curve."
     ),
     config=attention_agents,
     runs={"lite": lambda: list(_lite_rows()), "paper": lambda: list(_paper_rows())},
