@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.distributions import Categorical, Independent, Normal
 
 import recollect.gymnasium_ids
-from recollect.cores import CORES
+from recollect.cores import CORES, GENERAL_CORES
 from recollect.cores.config import CoreConfig
 from recollect.state import detach, take_rows
 
@@ -276,9 +276,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--env", default="CartPole-v1", help="an id of Gymnasium, recollect/..., or examples.ppo:Doors")
     parser.add_argument("--hide", type=int, nargs="*", default=[], help="numbers of a vector to leave out")
     parser.add_argument("--autoreset", choices=["NextStep", "SameStep"], default="NextStep")
-    parser.add_argument("--core", choices=list(CORES), default="lstm")
+    parser.add_argument("--core", choices=list(GENERAL_CORES), default="lstm")
     parser.add_argument("--dim", type=int, default=64, help="width of the core")
-    parser.add_argument("--num-layers", type=int, default=1, help="layers of the core")
+    parser.add_argument("--num-layers", type=int, default=1, help="layers of the core, where it has a number of them")
     parser.add_argument("--rows", type=int, default=16, help="environments, a multiple of 4")
     parser.add_argument("--unroll", type=int, default=64, help="steps of a rollout")
     parser.add_argument("--steps", type=int, default=200_000, help="steps of all environments together")
@@ -292,7 +292,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
-    options.settings = {"dim": options.dim, "num_layers": options.num_layers}
+    sizes = {"dim": options.dim, "num_layers": options.num_layers}
+    options.settings = {name: size for name, size in sizes.items() if name in CORES[options.core].__dataclass_fields__}
     return options
 
 

@@ -28,6 +28,13 @@ def test_a_picture_in_a_dict_and_two_actions(ppo, mode):
     assert len(returns) == 2 and all(0 <= value <= 1 for value in returns)
 
 
+def test_cores_have_the_sizes_for_which_they_have_a_field(ppo):
+    settings = ppo.parse(["--core", "hybrid"]).settings
+    assert ppo.CORES["hybrid"](**settings).dim == 64
+    with pytest.raises(SystemExit):  # it reads maps of images
+        ppo.parse(["--core", "mott"])
+
+
 @pytest.mark.parametrize("space", [spaces.Discrete(3), spaces.MultiDiscrete([2, 3]), spaces.Box(-1, 1, (2,))])
 @pytest.mark.parametrize("core", ["gru", "hcam"])
 def test_any_actions_and_cores(ppo, space, core):
