@@ -16,6 +16,7 @@ from recollect.cores import CORES
 from recollect.cores.config import CoreConfig
 from recollect.cores.contract import MemoryCore
 from recollect.recipes import RECIPES, recall
+from recollect.recipes.equal_sizes import equal_core
 from recollect.recipes.memory_suite import COLUMNS, MEMORY_SUITE, cell, label
 from recollect.recipes.reproduce import write_tables
 
@@ -60,6 +61,22 @@ class Fading(MemoryCore[FadingState]):
         return sum(p.numel() for p in self.parameters())
 
 
+@dataclass(frozen=True, kw_only=True)
+class WideConfig(FadingConfig):
+    """One that refuses most widths, the common one among them."""
+
+    def __post_init__(self):
+        if self.dim % 24:
+            raise ValueError(f"dim={self.dim}: give a multiple of 24")
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnsetConfig(FadingConfig):
+    """One with a field without a default."""
+
+    decay: float
+
+
 CHOSEN = FadingConfig(dim=12)
 NAME = f"{__name__}:FadingConfig"
 
@@ -75,6 +92,14 @@ def test_the_memory_suite_has_a_cell_of_equal_size_in_every_column():
         assert replace(run.config, core=other.core) == other, "only the memory differs"
     chosen = MEMORY_SUITE.more_rows([f"{__name__}:CHOSEN"])[0]
     assert chosen.config.core == CHOSEN, "a config is taken as it is"
+
+
+def test_a_class_that_refuses_the_common_width_gets_another_and_a_field_without_default_is_named():
+    assert equal_core(f"{__name__}:WideConfig").dim % 24 == 0
+    with pytest.raises(
+        ValueError, match=r"core='.*:UnsetConfig': give its fields defaults \(decay\), or name a config"
+    ):
+        equal_core(f"{__name__}:UnsetConfig")
 
 
 def test_the_page_of_the_memory_suite_has_the_row(tmp_path):

@@ -1,10 +1,11 @@
 """Configs of all cores with about equal numbers of parameters, so that tables compare memories and not sizes."""
 
+from dataclasses import MISSING
 from dataclasses import fields as fields_of
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from recollect.config import require
 from recollect.cores.config import CoreConfig
 from recollect.cores.find import find_core, sized_core
 
@@ -57,26 +58,32 @@ def _own_core(name: str) -> CoreConfig:
     A config is taken as it is. Of a class the common sizes are set, and the width ``dim`` that comes nearest.
 
     Raises:
-        ValueError: the module cannot be imported, or no width up to 2048 can be built.
+        ValueError: the module cannot be imported, a field of the class has no default, or no width up to 2048 can be
+            built.
     """
     found = find_core(name)
     if isinstance(found, CoreConfig):
         return found
-    known = {field.name for field in fields_of(found)}
-    config = found(**{field: value for field, value in COMMON.items() if field in known})
+    known = {field.name: field for field in fields_of(found)}
+    sizes = {name: value for name, value in COMMON.items() if name in known}
+    needed = [name for name, field in known.items() if field.init and field.default is field.default_factory is MISSING]
+    unset = [name for name in needed if name not in sizes]
+    require(not unset, "core", name, f"give its fields defaults ({', '.join(unset)}), or name a config")
     if "dim" not in known:
-        return config
-    counted = {}
+        return found(**sizes)
+    counted: dict[CoreConfig, int] = {}
+    refusal: ValueError | None = None
     for dim in range(16, 2049, 8):
         try:
-            candidate = replace(config, dim=dim)
+            candidate = found(**{**sizes, "dim": dim})
             counted[candidate] = sum(p.numel() for p in candidate.build(64).parameters())
-        except ValueError:  # a width that the class refuses, as one that heads do not divide
+        except ValueError as error:  # a width that the class refuses, as one that heads do not divide
+            refusal = error
             continue
         if counted[candidate] > 2 * MIDDLE:
             break
     if not counted:
         raise ValueError(
-            f"core={name!r}: no width dim from 16 to 2048 can be built: name a config with sizes of your own"
+            f"core={name!r}: no width dim from 16 to 2048 can be built ({refusal}): name a config with your own sizes"
         )
     return min(counted, key=lambda candidate: abs(counted[candidate] - MIDDLE))
