@@ -23,16 +23,16 @@ from recollect.recipes.hierarchical_transformer_memory.ballet import (
     generalisation,
     lite_level,
 )
-from recollect.recipes.hierarchical_transformer_memory.ballet import IMITATION as BALLET_LESSONS
-from recollect.recipes.hierarchical_transformer_memory.permanence import IMITATION as PERMANENCE_LESSONS
+from recollect.recipes.hierarchical_transformer_memory.ballet import IMITATION as BALLET_IMITATION
+from recollect.recipes.hierarchical_transformer_memory.permanence import IMITATION as PERMANENCE_IMITATION
 from recollect.recipes.hierarchical_transformer_memory.permanence import PERMANENCE, permanence, permanence_tests
 from recollect.recipes.hierarchical_transformer_memory.rows import CORE_ROWS, FULL_WINDOW, longest_episode
-from recollect.recipes.hierarchical_transformer_memory.streets import IMITATION as STREETS_LESSONS
+from recollect.recipes.hierarchical_transformer_memory.streets import IMITATION as STREETS_IMITATION
 from recollect.recipes.hierarchical_transformer_memory.streets import STREETS, streets
 from recollect.recipes.hierarchical_transformer_memory.t_maze import T_MAZE, short_t_maze, t_maze
-from recollect.recipes.hierarchical_transformer_memory.visual_match import IMITATION as VISUAL_MATCH_LESSONS
+from recollect.recipes.hierarchical_transformer_memory.visual_match import IMITATION as VISUAL_MATCH_IMITATION
 from recollect.recipes.hierarchical_transformer_memory.visual_match import VISUAL_MATCH, visual_match
-from recollect.recipes.hierarchical_transformer_memory.words import IMITATION as WORDS_LESSONS
+from recollect.recipes.hierarchical_transformer_memory.words import IMITATION as WORDS_IMITATION
 from recollect.recipes.hierarchical_transformer_memory.words import WORDS, word_tests, words
 from recollect.recipes.imitation_recipe import ImitationRecipe
 
@@ -47,11 +47,11 @@ HTM_RECIPES = [
 ]
 
 IMITATION: dict[str, ImitationRecipe] = {
-    "ballet": BALLET_LESSONS,
-    "visual-match": VISUAL_MATCH_LESSONS,
-    "words": WORDS_LESSONS,
-    "permanence": PERMANENCE_LESSONS,
-    "streets": STREETS_LESSONS,
+    "ballet": BALLET_IMITATION,
+    "visual-match": VISUAL_MATCH_IMITATION,
+    "words": WORDS_IMITATION,
+    "permanence": PERMANENCE_IMITATION,
+    "streets": STREETS_IMITATION,
 }
 """Imitation of the imitated rows, by world."""
 
