@@ -20,10 +20,13 @@ def answer_loss(outputs: Tensor, targets: Tensor, mask: Tensor, class_weights: T
         outputs: float ``[b, t, k]``.
         targets: long ``[b, t]`` or float ``[b, t, k]``; ignored outside the mask.
         mask: bool ``[b, t]``; True where an answer is asked.
-        class_weights: ``[k]``; None for equal weights.
+        class_weights: ``[k]``, as in :func:`cross_entropy`; None for equal weights. Not used for values.
 
     Returns:
         A scalar; 0 when nothing is asked.
+
+    Raises:
+        ValueError: the shapes do not agree, or the mask is not bool.
     """
     if not targets.is_floating_point():
         return cross_entropy(outputs, targets, mask, class_weights=class_weights)
@@ -32,7 +35,7 @@ def answer_loss(outputs: Tensor, targets: Tensor, mask: Tensor, class_weights: T
 
 
 def answer_score(outputs: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
-    """Return the score of every step, float ``[b, t]``; 0 where nothing is asked."""
+    """Return the score of every step, float32 ``[b, t]``; 0 where nothing is asked. Raises as :func:`answer_loss`."""
     if not targets.is_floating_point():
         return is_correct(outputs, targets, mask).float()
     score = torch.zeros(mask.shape, device=outputs.device)

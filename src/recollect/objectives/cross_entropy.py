@@ -34,6 +34,9 @@ def cross_entropy(
 ) -> Tensor:
     """Return the mean negative log-likelihood of the asked steps, in float32 or better.
 
+    With class weights the weighted sum is divided by the number of asked steps, and not by the sum of their weights as
+    in ``torch.nn.functional.cross_entropy``.
+
     Args:
         logits: float ``[b, t, k]``.
         targets: long ``[b, t]``; ignored outside the mask.
@@ -43,6 +46,9 @@ def cross_entropy(
 
     Returns:
         A scalar; 0 when nothing is asked.
+
+    Raises:
+        ValueError: the shapes do not agree, or the mask is not bool.
     """
     require_shapes(logits, targets, mask)
     asked = logits[mask].to(torch.promote_types(logits.dtype, torch.float32))
@@ -52,7 +58,11 @@ def cross_entropy(
 
 
 def is_correct(logits: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
-    """Return where the step is asked and its largest logit is the target's, bool ``[b, t]``; NaN is never correct."""
+    """Return where the step is asked and its largest logit is the target's, bool ``[b, t]``; NaN is never correct.
+
+    Raises:
+        ValueError: the shapes do not agree, or the mask is not bool.
+    """
     require_shapes(logits, targets, mask)
     finite = ~logits.isnan().any(-1)
     return (logits.argmax(-1) == targets) & mask & finite

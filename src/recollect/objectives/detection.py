@@ -4,7 +4,7 @@
     loss = - mean over asked steps and the k labels of  y' log p + (1 - y') log (1 - p),   p = sigmoid(logit)
 
 Source: Ryoo et al. 2023 (Token Turing Machines), appendix A.1 ("sigmoid cross-entropy loss with a label smoothing of
-0.1"). That s is shared among the k labels that are absent follows Scenic, in which the paper's code is written.
+0.1"). That an absent label gets s / k follows Scenic, in which the paper's code is written.
 """
 
 import torch
@@ -25,13 +25,15 @@ def detection_loss(logits: Tensor, targets: Tensor, mask: Tensor, smoothing: flo
         A scalar; 0 when nothing is asked.
 
     Raises:
-        ValueError: the shapes do not agree.
+        ValueError: the shapes do not agree, or the mask is not bool.
     """
     if targets.shape != logits.shape or mask.shape != logits.shape[:-1]:
         raise ValueError(
             f"logits {list(logits.shape)}, targets {list(targets.shape)} and mask {list(mask.shape)} do not agree: "
             "give [b, t, k], [b, t, k] and [b, t]"
         )
+    if mask.dtype != torch.bool:
+        raise ValueError(f"mask has dtype {mask.dtype}: use mask.bool()")
     asked = logits[mask].to(torch.promote_types(logits.dtype, torch.float32))
     labels = targets[mask].to(asked.dtype)
     if smoothing:

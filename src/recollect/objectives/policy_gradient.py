@@ -93,6 +93,9 @@ def baseline_loss(
 
     Returns:
         A scalar; 0 when no step is valid.
+
+    Raises:
+        ValueError: shapes that do not agree, or an unknown reduction.
     """
     value, targets = _zero_invalid(valid, value=value, targets=targets)
     return reduce_steps(0.5 * (targets.detach() - value).square(), valid, reduction)
@@ -108,6 +111,9 @@ def entropy_loss(entropy: Tensor, *, valid: Tensor | None = None, reduction: Red
 
     Returns:
         A scalar; 0 when no step is valid.
+
+    Raises:
+        ValueError: shapes that do not agree, or an unknown reduction.
     """
     (entropy,) = _zero_invalid(valid, entropy=entropy)
     return reduce_steps(-entropy, valid, reduction)

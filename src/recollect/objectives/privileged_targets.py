@@ -3,8 +3,8 @@
     label        L = sum_t -log softmax(l_t)[label_t]              label: what must be remembered at step t
     attention    L = sum_t -log max(mass_t, 1e-6)                  mass: attention to the steps where it could be seen
 
-``sum`` and ``mean`` over the steps that have a target, as in ``policy_gradient.py``; in float32 or better. Both are
-targets and no inputs: a trained agent acts without them.
+``sum`` and ``mean`` over the steps that have a target, as in ``policy_gradient.py``; several labels of a step count one
+by one. In float32 or better. Both are targets and no inputs: a trained agent acts without them.
 
 Source: the loss on attention is that of AttentionTuner (Yue et al. 2024, Learning memory mechanisms for decision
 making through demonstrations), with the mean over heads and layers in place of one chosen head.
@@ -26,13 +26,13 @@ def label_loss(logits: Tensor, labels: Tensor, *, reduction: Reduction = "sum") 
     Args:
         logits: float ``[b, t, labels]``; ``[b, t, q, labels]`` for q labels at a step.
         labels: long ``[b, t]`` or ``[b, t, q]``; -1 where there is no target.
-        reduction: ``sum`` or ``mean`` over the steps with a target.
+        reduction: ``sum`` or ``mean`` over the labels that are not -1.
 
     Returns:
         A scalar; 0 when no step has a target.
 
     Raises:
-        ValueError: shapes that do not agree.
+        ValueError: shapes that do not agree, or an unknown reduction.
     """
     if logits.shape[:-1] != labels.shape:
         raise ValueError(
@@ -70,7 +70,7 @@ def interval_mass(weights: Tensor, places: tuple[Tensor, Tensor], start: Tensor,
         stop: long ``[b, t]``, the step after its last.
 
     Returns:
-        ``[b, t]`` and bool ``[b, t]``.
+        The sum of the weights of all places that overlap the interval, ``[b, t]``, and bool ``[b, t]``.
     """
     first, end = places
     start, stop = start[..., None], stop[..., None]
