@@ -42,12 +42,14 @@ def random_states() -> RandomStates:
 
 
 def restore_random_states(tensors: Mapping[str, Tensor], data: Mapping[str, Any]) -> None:
-    """Set the random generators of torch, NumPy and Python to states that :func:`random_states` returned."""
+    """Set the random generators of torch, NumPy and Python to states that :func:`random_states` returned.
+
+    States of accelerators that this machine does not have are ignored.
+    """
     torch.set_rng_state(tensors["torch"])
-    if torch.cuda.is_available():
-        for name, state in tensors.items():
-            if name.startswith("cuda."):
-                torch.cuda.set_rng_state(state, int(name.removeprefix("cuda.")))
+    for index in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
+        if f"cuda.{index}" in tensors:
+            torch.cuda.set_rng_state(tensors[f"cuda.{index}"], index)
     version, words, gauss = data["python"]
     random.setstate((version, tuple(words), gauss))
     name, keys, position, has_gauss, cached = data["numpy"]
