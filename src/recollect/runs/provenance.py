@@ -3,6 +3,7 @@
 import os
 import platform
 import re
+import shlex
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -44,10 +45,10 @@ def hardware() -> dict[str, Any]:
 
 
 def command() -> str:
-    """Return the command line of this process."""
+    """Return the command line of this process, quoted as a shell needs it."""
     program = Path(sys.argv[0])
     name = program.parent.name if program.name == "__main__.py" else program.name  # python -m NAME
-    return " ".join([name, *sys.argv[1:]])
+    return shlex.join([name, *sys.argv[1:]])
 
 
 def commit(digits: int = 40) -> str | None:
