@@ -33,12 +33,20 @@ def choose_device(name: str) -> torch.device:
 
 def reset_peak_memory() -> None:
     """Restart the measurement of :func:`peak_memory`, so that earlier runs in this process do not count."""
-    if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
+    for index in _used_accelerators():
+        torch.cuda.reset_peak_memory_stats(index)
     reset_peak_bytes()
 
 
 def peak_memory() -> float | None:
-    """Return the peak memory since :func:`reset_peak_memory` in MiB, of the accelerator or else of the process."""
-    most = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else peak_bytes()
+    """Return the peak memory since :func:`reset_peak_memory` in MiB; None where unknown.
+
+    It is that of the accelerator with the most tensors, or of the process where no accelerator had any.
+    """
+    most = max(map(torch.cuda.max_memory_allocated, _used_accelerators()), default=0) or peak_bytes()
     return None if most is None else round(most / 2**20, 1)
+
+
+def _used_accelerators() -> range:
+    """Return the numbers of the accelerators; none where this process has not used one. Starts none."""
+    return range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0)
