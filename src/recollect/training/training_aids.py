@@ -14,6 +14,7 @@ from recollect.training.config import TrainerConfig
 from recollect.training.curriculum import CurriculumConfig
 from recollect.training.imitation.config import ImitationConfig
 from recollect.training.impala.config import SupervisionConfig
+from recollect.training.streams.config import PretrainingConfig
 from recollect.training.trainers import REGISTRY
 
 PARTS: tuple[tuple[tuple[str, ...], type[Any]], ...] = (
@@ -23,6 +24,7 @@ PARTS: tuple[tuple[tuple[str, ...], type[Any]], ...] = (
     (("loss", "supervision"), SupervisionConfig),
     (("schedule", "curriculum"), CurriculumConfig),
     (("curriculum",), CurriculumConfig),
+    (("pretraining",), PretrainingConfig),
 )
 """Parts of a config with the property ``training_aids``."""
 _UNREADABLE = (ValueError, LookupError, TypeError, ImportError)
@@ -38,6 +40,8 @@ def teacher_description(config: Mapping[str, Any]) -> str | None:
     try:
         if config["kind"] == "cloning":
             return f"cloned {config['teacher']['name']}"
+        if config["kind"] == "decision-transformer":
+            return f"offline, {config['data']['source']}"
         return from_json(config["loss"]["imitation"], ImitationConfig, REGISTRY).label(config["fit"]["steps"])
     except _UNREADABLE:
         return None

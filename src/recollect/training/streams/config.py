@@ -92,6 +92,11 @@ class PretrainingConfig:
         require(self.steps >= 0, "steps", self.steps, "give 0 or more")
         require(0 < self.share < 1, "share", self.share, "give a share between 0 and 1")
 
+    @property
+    def training_aids(self) -> tuple[str, ...]:
+        """Name of the pretraining in tables."""
+        return ("pretrained on its own rows",) if self.steps else ()
+
 
 @dataclass(frozen=True, kw_only=True)
 class ClassificationConfig(StreamConfig):
@@ -114,7 +119,7 @@ class ClassificationConfig(StreamConfig):
     @property
     def training_aids(self) -> tuple[str, ...]:
         """Pretraining, if there is any."""
-        return ("pretrained on its own rows",) if self.pretraining.steps else ()
+        return self.pretraining.training_aids
 
     def build_agent(self) -> SequenceClassifier:
         """Build the model with new weights, on the CPU."""
