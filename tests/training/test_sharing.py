@@ -156,3 +156,10 @@ def test_a_source_that_is_not_there_is_one_line(online, capsys):
     assert "hub:me/nothing: there is no such repository" in capsys.readouterr().err
     assert main(["explore", "model:t-maze-hcan"]) == 2
     assert "did you mean 't-maze-hcam'" in capsys.readouterr().err
+
+
+def test_the_folder_of_the_best_weights_is_shared_as_the_run_with_best(run, tmp_path):
+    write_shared_folder(run, tmp_path / "one", shared_as="hub:a/one", best=True, samples=4)
+    write_shared_folder(run / "best", tmp_path / "two", shared_as="hub:a/one", samples=4)
+    one, two = (json.loads((tmp_path / name / "results.json").read_text()) for name in ("one", "two"))
+    assert one["tests"] == two["tests"]

@@ -140,6 +140,15 @@ class RunRecord(RunPaths):
         return self.best if best else self.checkpoints
 
 
+def resolve_run(source: str | PathLike[str]) -> tuple[RunRecord, bool]:
+    """Return the run that ``RUN`` or ``RUN/best`` names, and whether its best weights are meant."""
+    path = Path(source)
+    parent = RunRecord(path.parent)
+    if path.name == parent.best.name and parent.config_file.is_file():
+        return parent, True
+    return RunRecord(path), False
+
+
 class RunDirectory(RunPaths):
     """Run directory that this process works on.
 

@@ -16,7 +16,7 @@ import torch
 from recollect.agents.model_sources import find_model
 from recollect.agents.saved_model import is_model_folder, load_folder
 from recollect.runs import checkpoints
-from recollect.runs.run_directory import RunRecord
+from recollect.runs.run_directory import resolve_run
 
 
 def load_model(
@@ -66,10 +66,8 @@ def resolve_folder(source: str | PathLike[str], *, best: bool = False) -> Path:
 
 def _find_folder(source: str | PathLike[str], *, best: bool) -> Path | None:
     """Return the model folder of a source; None for a run of an older version."""
-    path = find_model(source)
-    if path.name == "best" and RunRecord(path.parent).config_file.is_file():
-        path, best = path.parent, True
-    run = RunRecord(path)
+    run, is_best = resolve_run(find_model(source))
+    path, best = run.path, best or is_best
     if not path.is_dir():
         raise ValueError(f"source={str(source)!r}: there is no such folder: give a model folder or a run directory")
     if is_model_folder(path):

@@ -21,6 +21,7 @@ from recollect.config import require
 from recollect.evaluation.agent_videos import write_frame
 from recollect.files import read_json, without_nan, write_atomically
 from recollect.runs.provenance import environment
+from recollect.runs.run_directory import resolve_run
 from recollect.training.config import TrainerConfig, fresh_seed
 from recollect.training.saved_models import load_model, resolve_folder
 from recollect.training.saved_run import evaluate_run, load_config
@@ -115,6 +116,8 @@ def write_shared_folder(
         source.save(folder)
         results: dict[str, Any] = _describe(source, folder)
     else:
+        run, is_best = resolve_run(source)
+        source, best = (run.path, True) if is_best else (source, best)
         model = load_model(source, best=best, trust=trust)
         model.save(folder)
         results = read_results(resolve_folder(source, best=best))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from recollect.agents.actor_critic import is_target_head, without_target_heads
 from recollect.agents.normalization import Standardization
-from recollect.runs.run_directory import RunRecord
+from recollect.runs.run_directory import resolve_run
 from recollect.training.saved_run import load_checkpoint
 from recollect.training.training_aids import all_training_aids
 
@@ -35,15 +35,6 @@ class Start:
         """Return its entry in environment.json of the new run."""
         aids = {"helped": list(self.training_aids)} if self.training_aids else {}
         return {"started_from": {"run": self.path, "step": self.step, **aids}}
-
-
-def resolve_run(source: str | PathLike[str]) -> tuple[RunRecord, bool]:
-    """Return the run that ``RUN`` or ``RUN/best`` names, and whether its best weights are meant."""
-    path = Path(source)
-    parent = RunRecord(path.parent)
-    if path.name == parent.best.name and parent.config_file.is_file():
-        return parent, True
-    return RunRecord(path), False
 
 
 def read_start(source: str | PathLike[str]) -> Start:

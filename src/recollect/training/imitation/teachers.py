@@ -27,11 +27,11 @@ from recollect.agents.registry import REGISTRY
 from recollect.config import from_json
 from recollect.cores.config import CoreConfig
 from recollect.runs import checkpoints
+from recollect.runs.run_directory import resolve_run
 from recollect.tasks import TASKS
 from recollect.tasks.worlds.contract import World, WorldConfig, WorldSpec
 from recollect.training.imitation.config import TeacherConfig
 from recollect.training.trainer import load_state
-from recollect.training.warm_start import resolve_run
 
 
 class Teacher(ABC):
