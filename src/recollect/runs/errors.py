@@ -21,7 +21,7 @@ class StepError(RunError):
             self.remedy = remedy
 
     def advice(self, then: str = "resume") -> str:
-        """Return the remedy as a sentence without a full stop, with ``then`` in place of its last word "resume"."""
+        """Return the remedy as a sentence without a full stop, in which "then resume" becomes "then" and ``then``."""
         remedy = self.remedy.replace("then resume", f"then {then}")
         return remedy[0].upper() + remedy[1:]
 

@@ -26,7 +26,7 @@ RETRY_SECONDS = 1.0
 
 
 class Interrupted(BaseException):
-    """A block is stopped because of Ctrl-C or SIGTERM."""
+    """A block is stopped because of a signal: Ctrl-C, SIGTERM or SIGHUP."""
 
 
 class TimeLimitExceeded(BaseException):
@@ -34,7 +34,7 @@ class TimeLimitExceeded(BaseException):
 
 
 class SecondInterrupt(KeyboardInterrupt):
-    """The user pressed Ctrl-C again."""
+    """The user pressed Ctrl-C after a first signal."""
 
 
 @dataclass

@@ -126,7 +126,7 @@ class Undo:
         self.generator_state = generator.get_state()
 
     def __call__(self) -> None:
-        """Restore weights and optimiser as they were before the step."""
+        """Restore weights, optimiser and generator as they were before the step."""
         self.model.load_state_dict(self.weights)
         self.optimizer.load_state_dict(self.averages)
         self.generator.set_state(self.generator_state)

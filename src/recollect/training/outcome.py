@@ -22,7 +22,8 @@ class Outcome(NamedTuple):
     """What a run reached, and why it ended."""
 
     status: Status
-    """All steps are done; ``stop_score`` was reached; or Ctrl-C or SIGTERM stopped it, and it was saved."""
+    """All steps are done, or ``processor_seconds`` are used up; ``stop_score`` was reached; or a signal (Ctrl-C,
+    SIGTERM, SIGHUP) stopped it, and it was saved."""
     step: int
     """Steps done."""
     seconds: float

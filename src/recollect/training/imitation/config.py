@@ -67,7 +67,7 @@ class ImitationConfig:
         require_types(self)
         require(self.steps is None or self.steps >= 0, "steps", self.steps, "give 0 or more steps, or None")
         require(self.cost >= 0, "cost", self.cost, "give 0 or more")
-        require(0 <= self.until <= 1, "until", self.until, "give a share of the run, from 0 to 1")
+        require(0 <= self.until <= 1, "until", self.until, "give a share of the reinforcement, from 0 to 1")
         if self.steps is None:
             remedy = "cost, until and teacher need steps: give the number that only imitate, 0 or more (--imitate 300)"
             require((self.cost, self.until, self.teacher) == (1.0, 0.5, TeacherConfig()), "steps", None, remedy)

@@ -159,7 +159,8 @@ class LossConfig:
     reduction: Literal["sum", "mean"] = "sum"
     """Over the steps of a rollout: their sum (IMPALA), or their mean, which does not scale with rows and unroll."""
     norm_advantages: bool = False
-    """Bring the advantages of a minibatch to mean 0 and deviation 1; deviations below ``NOISE`` are not enlarged."""
+    """Bring the advantages of a minibatch to mean 0 and deviation 1. A deviation below ``NOISE`` in impala/loss.py
+    (0.1) is not brought to 1: the advantages are then divided by ``NOISE``."""
     reward_clip: float | None = None
     """Bound on the absolute rewards that are learned from (1 in IMPALA). Returns are reported unclipped."""
     vtrace: VTraceConfig = field(default_factory=VTraceConfig)
@@ -206,8 +207,8 @@ class ScheduleConfig:
     """Rollouts that exist at once when asynchronous: being played, waiting or being learned from. With 1, actor and
     learner take turns, with the numbers of the synchronous schedule; of one actor the lag is at most one less."""
     timeout: float = 120.0
-    """Seconds for a rollout when asynchronous, and always for a step of it and for making a world; a world that takes
-    longer is reported to hang."""
+    """Seconds that making a world may take, and a step of a rollout (with actors in threads the whole rollout; with
+    Ray both); a world that takes longer is reported to hang."""
     curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
     """A field of the world that grows with success; synchronous only."""
 

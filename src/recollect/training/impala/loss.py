@@ -35,8 +35,9 @@ from recollect.training.impala.rollouts import Rollout, map_observation
 from recollect.training.impala.supervision import Losses, TrainingAids
 
 NOISE = 0.1
-"""Least deviation that advantages are divided by, so that smaller differences are not enlarged. It is a share of the
-deviation of returns where values are normalised (``norm_values``), else in the units of the rewards."""
+"""Least deviation that advantages are divided by, so that the noise of a solved task is enlarged ten times at most. It
+is a share of the deviation of returns where values are normalised (``norm_values``), else in the units of the
+rewards."""
 REPORTED = ("loss", "policy_loss", "baseline_loss", "reconstruction_loss", "entropy", "kl")
 """Metrics of every rollout: ``entropy`` is the mean over the valid steps in nats, ``kl`` the mean of ratio - 1 - log
 ratio, in nats, to the policy with which the passes over this rollout began."""

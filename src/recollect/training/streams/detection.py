@@ -40,7 +40,10 @@ class DetectionTrainer(StreamTrainer[DetectionConfig, ActivityDetector]):
         return detection_loss(logits, batch.targets, batch.loss_mask, config.label_smoothing), {}
 
     def _cut(self, batch: Batch) -> Batch:
-        """End the batch at a random frame, the only one that counts; with ``loss_on="all"`` leave it as it is."""
+        """End the batch at a random step of the core, whose frames alone count; with ``loss_on="all"`` change nothing.
+
+        A step is one frame, or the frames that the backbone reads at once.
+        """
         if self.config.loss_on == "all":
             return batch
         f, steps = self.model.frames_per_step, batch.is_first.shape[1]
