@@ -15,11 +15,16 @@ from recollect.runs.interrupts import Interrupted
 from recollect.runs.metrics import read_rows
 from recollect.tasks.worlds.t_maze import TMazeConfig
 from recollect.training import (
+    CloningConfig,
+    CloningLossConfig,
     EvaluationConfig,
     FitConfig,
+    ImitationConfig,
     ImpalaConfig,
+    LossConfig,
     OptimizerConfig,
     SupervisedConfig,
+    SupervisionConfig,
     evaluate_run,
     fit,
     load_model,
@@ -134,6 +139,21 @@ def test_a_schedule_that_falls_to_the_last_step_is_said_to_move(tmp_path):
     fit(config("cosine", steps=12), tmp_path / "run", resume=True, console=console)
     text = console.export_text()
     assert "the last step, which is now 12 instead of 6: it continues at 0.0005 (it would have been 0)" in text
+
+
+def test_training_aids_that_come_back_with_more_steps_are_said_too():
+    aids = SupervisionConfig(label_cost=1.0)
+    loss = LossConfig(imitation=ImitationConfig(steps=2), supervision=aids)
+    short = ImpalaConfig(world=TMazeConfig(), core=CORES["gru"](dim=8), loss=loss, fit=FitConfig(steps=10))
+    longer = replace(short, fit=FitConfig(steps=40))
+    said = "falls towards the last step, which is now 40 instead of 10: it continues at {} (it would have been 0)"
+    supervision = f"the weight of supervision {said.format('0.5')}"
+    assert longer.moved_schedules(short, 10) == [supervision, f"the weight of the teacher {said.format('0.579')}"]
+    assert replace(short, evaluation=EvaluationConfig(episodes=3)).moved_schedules(short, 10) == []
+    cloning = CloningConfig(
+        world=TMazeConfig(), core=short.core, loss=CloningLossConfig(supervision=aids), fit=short.fit
+    )
+    assert replace(cloning, fit=longer.fit).moved_schedules(cloning, 10) == [supervision]
 
 
 def test_fewer_steps_than_are_done_are_refused_and_nothing_is_written(tmp_path):

@@ -37,8 +37,8 @@ FREE = (
     *("evaluation", "evaluation_rows", "schedule.address"),
 )
 """Settings that may change when a run resumes: its length, what it writes and keeps, its evaluations, and the cluster
-of its actors. They do not change what an optimiser step computes, except for a learning rate that falls towards the
-last step."""
+of its actors. They do not change what an optimiser step computes, except for what falls towards the last step: a
+learning rate, and the weights of teacher and supervision."""
 
 
 def changed_settings(old: Config, new: Config) -> list[str]:

@@ -219,6 +219,21 @@ class TrainerConfig(CheckedConfig, ABC):
         optimizer: OptimizerConfig | None = getattr(self, "optimizer", None)
         return None if optimizer is None else optimizer.rate(step, self.fit.steps)
 
+    def schedules(self, step: int) -> dict[str, float]:
+        """Return the numbers of a step (from 0) that may depend on the length of the run, by name."""
+        rate = self.learning_rate(step)
+        return {} if rate is None else {"the learning rate": rate}
+
+    def moved_schedules(self, before: TrainerConfig, step: int) -> list[str]:
+        """Return one line for every schedule that a step (from 0) has at another place than with the config before."""
+        old = before.schedules(step)
+        return [
+            f"{name} falls towards the last step, which is now {self.fit.steps} instead of {before.fit.steps}: it "
+            f"continues at {value:.3g} (it would have been {old[name]:.3g})"
+            for name, value in self.schedules(step).items()
+            if old.get(name, value) != value
+        ]
+
     @abstractmethod
     def build(self) -> Trainer:
         """Make the trainer, with new weights from the global generator."""

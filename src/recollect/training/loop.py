@@ -308,12 +308,9 @@ class Fit:
             self.owes_report = True  # it was planned longer, and only the end has to be scored and reported
         if self.done < settings.steps and self.status != "running" and not self._reached() and not self._spent():
             self.status = "running"
-        old, new = before.learning_rate(self.done), self.config.learning_rate(self.done)
-        if settings.steps != before.fit.steps and old != new and self.status == "running":
-            self._print(
-                f"the learning rate falls towards the last step, which is now {settings.steps} instead of "
-                f"{before.fit.steps}: it continues at {new:.3g} (it would have been {old:.3g})"
-            )
+        if self.status == "running":
+            for line in self.config.moved_schedules(before, self.done):
+                self._print(line)
 
     def _require_steps_ahead(self) -> None:
         done = max(self.learners.lead(lambda: checkpoints.steps(self.directory.checkpoints)), default=0)

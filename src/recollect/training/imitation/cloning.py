@@ -137,6 +137,10 @@ class CloningConfig(ActingConfig):
         """Names of the world, the core and the teacher."""
         return f"{self.learner.title} · cloning"
 
+    def schedules(self, step: int) -> dict[str, float]:
+        """Return the learning rate, and the weight of the ground truth, of a step (from 0)."""
+        return self.learner.schedules(step)
+
     def build_agent(self) -> ActorCritic:
         """Build the agent with new weights, on the CPU."""
         return self.learner.build_agent()

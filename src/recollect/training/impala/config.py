@@ -297,6 +297,14 @@ class ImpalaConfig(ActingConfig):
         parts = (self.core, self.agent, self.loss.supervision, self.schedule.curriculum)
         return tuple(aid for part in parts for aid in part.training_aids)
 
+    def schedules(self, step: int) -> dict[str, float]:
+        """Return the learning rate, and the weights of the training aids, of a step (from 0)."""
+        imitation, steps = self.loss.imitation, self.fit.steps
+        weights = {"the weight of supervision": self.loss.supervision.weight(step, steps)}
+        if not imitation.alone(step):
+            weights["the weight of the teacher"] = imitation.weight(step, steps)
+        return super().schedules(step) | weights
+
     def build_agent(self) -> ActorCritic:
         """Build the agent with new weights, on the CPU."""
         from recollect.evaluation.world_guard import world_errors
