@@ -105,7 +105,10 @@ class OfflineConfig(ActingConfig):
         batch_size: int | None = None,
         greedy: bool | None = None,
     ) -> Score:
-        """Score an agent in ``samples`` fresh episodes with its own target return; then, in fewer, with the others."""
+        """Score an agent in ``samples`` fresh episodes with its own target return; then, in fewer, with the others.
+
+        Without a ``batch_size`` it plays 64 episodes at a time: that of the run counts contexts.
+        """
         from recollect.training.offline.decision_transformer import evaluate_targets
 
         where = self.world if task is None else task
