@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +27,11 @@ from recollect.training import (
     CurriculumConfig,
     EvaluationConfig,
     FitConfig,
+    ImitationConfig,
     ImpalaConfig,
+    LossConfig,
     SupervisedConfig,
+    TeacherConfig,
 )
 from recollect.training.streams.classification import ClassificationTrainer
 from recollect.training.trainers import REGISTRY
@@ -93,6 +97,14 @@ def test_learners_have_worlds_of_their_own(two):
         alone.close()
         seeds += [alone.setup.seeds(actor, updates) for actor in range(3) for updates in (0, 1, 2)]
     assert len(set(seeds)) == 18
+
+
+def test_the_rows_that_a_teacher_plays_are_counted_over_all_learners(two, monkeypatch):
+    monkeypatch.setattr(Learners, "total", lambda self, value: value * self.size)  # the other one has the same numbers
+    imitation = ImitationConfig(steps=4, teacher=TeacherConfig(acts=2))
+    trainer = replace(RUN, loss=LossConfig(imitation=imitation)).build()
+    assert [trainer.step()["teacher_rows"] for _ in range(3)] == [4, 2, 0]
+    trainer.close()
 
 
 def test_trainers_that_cannot_share_say_so(two):

@@ -133,7 +133,7 @@ class ImpalaTrainer(Trainer):
         metrics = self._learn(delivery.rollout)
         metrics["learning_rate"] = self.config.optimizer.rate(self.updates, self.config.fit.steps)
         if self.teacher is not None:
-            metrics["teacher_rows"] = float(self.teacher.acting)
+            metrics["teacher_rows"] = float(self.teacher.acting * self.learners.size)
         self.updates += 1
         episodes = delivery.episodes.add_learners()
         self.environment_steps += episodes.steps
