@@ -86,11 +86,14 @@ class Suite:
         return improvement_interval(self.strata(ours), self.strata(theirs)) if self.shared else None
 
     def profile(self, method: str, thresholds: np.ndarray) -> np.ndarray:
-        """Return the share of a method's runs above each threshold, averaged over the shared tasks."""
+        """Return the share of a method's runs above each threshold, averaged over tasks, ``[thresholds]``."""
         return performance_profile(self.strata(method), thresholds)
 
     def best(self, task: str) -> set[str]:
-        """Return the methods of a task whose best seed reaches the worst seed of the method with the highest mean."""
+        """Return the methods of a task whose best seed reaches the worst seed of the method with the highest mean.
+
+        Methods whose mean is at chance or below are left out. Empty for a task without a run.
+        """
         means = {method: self.scores[method, task].mean() for method in self.methods if (method, task) in self.scores}
         if not means:
             return set()

@@ -1,6 +1,6 @@
 """Videos of an agent's observations, actions and values: MP4 and GIF.
 
-    record(agent, BalletConfig(), "videos/ballet", episodes=4)         videos/ballet.mp4 and .gif
+    record_video(agent, BalletConfig(), "videos/ballet", episodes=4)         videos/ballet.mp4 and .gif
 
 Every frame is a picture of the world (of an environment with ``render_mode="rgb_array"`` its own) above the step, the
 action, the reward of this step, the return so far, the agent's value and, in worlds with language, the sentence. Each

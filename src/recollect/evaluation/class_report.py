@@ -4,6 +4,10 @@
 
 n_jk is the number of steps of class j that were answered with class k. A class that was never answered has no
 precision, and one that does not occur has no recall: NaN.
+
+    mae = mean |a - y|      rmse = sqrt(mean (a - y)^2)      r2 = 1 - mean (a - y)^2 / variance(y)
+
+a is the answer and y the right value. A value that does not vary has no r2: NaN.
 """
 
 from __future__ import annotations
@@ -32,7 +36,9 @@ class AnswerReport:
     """For classes ``class, precision, recall, f1, steps``, for values ``value, mae, rmse, r2, steps`` in the units of
     the data; classes that neither occur nor are answered are left out."""
     averages: dict[str, float]
-    """For classes: accuracy, macro averages over the classes that occur, and the F1 weighted by their steps."""
+    """For classes ``accuracy``, ``macro_precision``, ``macro_recall`` and ``macro_f1`` over the classes that occur (one
+    that was never answered has precision 0 here), and ``weighted_f1``, weighted by their steps; for values ``mae`` and
+    ``rmse`` over all of them, in the units of the data."""
     confusion: np.ndarray | None = None
     """long ``[k, k]``: steps of the class of a line that were answered with that of a column; None for values."""
     names: tuple[str, ...] = ()

@@ -1,8 +1,10 @@
 """Linear probe: the accuracy of a linear classifier on frozen features.
 
-    W, v = argmin  mean cross-entropy(W z + v, label) + (decay / 2) |W|^2      z: features, each scaled by its deviation
+    W, v = argmin  mean cross-entropy(W z + v, label) + (DECAY / 2) |W|^2
 
-A feature that is constant over the training pictures is ignored.
+z are the features, each less its mean and divided by its standard deviation over the training pictures (at least 1e-6).
+A feature that is constant over these pictures is ignored. The score is the share of right answers; its interval is the
+percentile bootstrap over pictures.
 
 Source: linear evaluation, Chen et al. 2020, section 2.3; Ahmed et al. 2021, section 4. Differs: the problem is convex
 and is solved to convergence by L-BFGS, so the probe has no learning rate and no random seed; the papers train for

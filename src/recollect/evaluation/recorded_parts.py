@@ -28,6 +28,8 @@ ROWS = 1 << 16  # steps per check, which bounds the memory of a check
 def parts_of(arrays: Mapping[str, np.ndarray], source: str) -> dict[str, Any]:
     """Make the parts of a recording from the arrays of a file.
 
+    Where a file lacks them, rewards and scores are 0, and every episode has terminated.
+
     Raises:
         ValueError: a part is missing or invalid; names the file and the part.
     """

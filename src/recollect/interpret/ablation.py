@@ -53,6 +53,9 @@ def play_without_memory(
         seed: of the world and of sampled actions.
         greedy: take the likeliest action; False draws from the policy.
         longest: most steps of an episode; where one is not over then, rewards are compared instead of scores.
+
+    Raises:
+        WorldError: the world raises or returns invalid steps.
     """
     played = [_play(one, world, episodes, seed, greedy, longest) for one in (agent, _forgetful(agent))]
     scored = all(over.all() for _, _, over in played)

@@ -1,4 +1,4 @@
-"""Colour maps of pictures and of the explorer: 17 colours each, and straight lines between them.
+"""Colour maps of pictures and of the explorer: some colours each, at equal distances, and straight lines between them.
 
 The first three are matplotlib's, perceptually uniform; ``cividis`` looks the same to people with a colour-vision
 deficiency. ``jet`` is that of the seed thesis: only for ``style="thesis"``, because it shows edges that do not exist.

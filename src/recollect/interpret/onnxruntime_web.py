@@ -27,7 +27,7 @@ class Runtime(NamedTuple):
     """The files that run a model in a page."""
 
     script: bytes  # a JavaScript module
-    binary: bytes  # webAssembly
+    binary: bytes  # WebAssembly
 
 
 def find_runtime(place: Path | None = None, *, fetch: bool = True) -> Runtime:

@@ -4,7 +4,8 @@ All need the world's ground truth: the decision at step t depends on the key ``[
 is the score of a head without any information.
 
     recall@k        one of the k chunks with most weight overlaps the key          chance: k draws without replacement
-    mass, lift      weight on the key; divided by the key's share of the past      1
+    mass on key     weight on the key's steps        whole weight x (key's steps) / (steps up to now)
+    lift            mass on key / its chance level                                 1
     AUC             attention as a detector of the key's steps, of all past steps  1/2
     choice          of the events that the key is one of, the key has most weight  1 / number of events
     latency         steps from the start of a question to the first recall@1
@@ -95,7 +96,10 @@ def split_top(values: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def mass_on_key(record: EpisodeRecord, maps: Maps) -> Samples:
-    """Yield the attention weight on the step with the key, of every question; chance is its share of past steps."""
+    """Yield the weight on the steps of the key, at every decision.
+
+    Chance is the whole weight times the key's share of the steps up to now.
+    """
     for t, (start, stop), _ in decisions(record):
         row = np.nan_to_num(maps.steps[t])
         yield row[start:stop].sum(), row.sum() * (stop - start) / (t + 1)

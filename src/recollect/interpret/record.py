@@ -112,15 +112,15 @@ class Saliency:
 
 @dataclass(frozen=True, kw_only=True)
 class Removal:
-    """Policy and value at every step without one chunk of the memory; the rest is unchanged."""
+    """Policy and value at every step without one part of the memory (``unit``); the rest is unchanged."""
 
     kl: np.ndarray
     """float32 ``[T, C]``: KL(policy || policy without chunk c) in nats; NaN where the memory holds no such chunk."""
     dv: np.ndarray  # float32 ``[T, C]``: value without chunk c minus value; NaN as above
     logits: np.ndarray  # float32 ``[T, C, A]``: the policy's parameters without chunk c; NaN as above
     unit: str = "chunk"
-    """``chunk``: C as in :attr:`EpisodeRecord.chunks`; ``slot``: C are the slots of the memory; ``all``: C is 1, the
-    whole memory set back to its initial state."""
+    """``chunk``: C as in :attr:`EpisodeRecord.chunks`; ``slot``: C are the slots of the memory; ``head``: C are the
+    heads, each with a matrix; ``all``: C is 1, the whole memory. All but chunks are set back to their initial state."""
     method: str = ""  # how it was removed, in words
     whole: np.ndarray | None = None
     """float32 ``[T, A]``: the policy's parameters with the whole memory set back to its initial state before each step;

@@ -61,7 +61,7 @@ class Gate:
     """A sanity check; without it no picture should be believed."""
 
     name: str
-    passed: bool | None  # none where it could not be tried
+    passed: bool | None  # None where it could not be tried
     says: str  # the finding in words
 
 

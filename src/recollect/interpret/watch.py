@@ -50,7 +50,7 @@ class Event(NamedTuple):
     frame: int
     kind: str  # begins, ends or broken
     activity: str  # empty where a frame is broken
-    probability: float  # naN where a frame is broken
+    probability: float  # NaN where a frame is broken
 
     def describe(self) -> str:
         """Return the event as one line of text."""
