@@ -12,6 +12,7 @@ from recollect.cores.hcam import ChunkAttentionVariant
 from recollect.evaluation.agents import evaluation_mode, play
 from recollect.interpret import playback as playback_module
 from recollect.interpret.episodes import record_episode
+from recollect.interpret.events import find_pairs
 from recollect.interpret.playback import Playback
 from recollect.interpret.removal import measure_removal, policies_without
 from recollect.interpret.score import score
@@ -20,6 +21,7 @@ from recollect.state import batch_size, leaves, nbytes
 from recollect.tasks.gymnasium.worlds import GymnasiumConfig
 from recollect.tasks.worlds.arcade.catch import CatchConfig
 from recollect.tasks.worlds.ballet.world import BalletConfig
+from recollect.tasks.worlds.contract import Truth
 from recollect.tasks.worlds.t_maze import TMazeConfig
 
 MAZE = TMazeConfig(length=8, slack=10)
@@ -263,6 +265,21 @@ def test_removal_of_slots_and_whole_memories(key, unit):
         assert record.removal.kl[-1].max() > 0
     with pytest.raises(ValueError, match="unit='chunk'"):
         measure_removal(record.playback(), record.chunks, "chunk")
+
+
+def test_the_effect_of_the_whole_memory_has_the_direction_of_that_of_its_parts():
+    record = record_episode(_agent("lstm"), MAZE, seed=5, greedy=False).with_removal("all")
+    removal = record.removal
+    own, without = (torch.as_tensor(logits).log_softmax(-1) for logits in (record.logits, removal.whole))
+    expected = (own.exp() * (own - without)).sum(-1).numpy()
+    np.testing.assert_allclose(removal.whole_kl, expected, atol=1e-6)
+    np.testing.assert_allclose(removal.whole_kl, removal.kl[:, 0], atol=1e-6)
+
+
+def test_a_question_begins_when_its_key_was_seen():
+    keys = [(-1, -1), (1, 2), (1, 2), (1, 2), (4, 6), (4, 6), (0, 1)]
+    truths = [Truth(torch.tensor([-1]), torch.tensor([start]), torch.tensor([stop])) for start, stop in keys]
+    assert [(pair.query, pair.key) for pair in find_pairs(truths)] == [((2, 4), (1, 2)), ((6, 7), (0, 1))]
 
 
 @pytest.mark.parametrize("key", ["hcam", "transformer-xl", "lstm"])

@@ -35,14 +35,16 @@ def find_events(names: Sequence[str | None], rewards: np.ndarray, over: bool) ->
 def find_pairs(truths: Sequence[Truth | None]) -> tuple[Pair, ...]:
     """Find which decisions depend on which steps: runs of steps with the same ``Truth.start`` and ``stop``.
 
+    Steps of a run before the end of its key are left out: what is still to be seen is no memory.
+
     Args:
         truths: of the steps, of a world with one row.
     """
     keys = [(-1, -1) if truth is None else (int(truth.start[0]), int(truth.stop[0])) for truth in truths]
     return tuple(
-        Pair(query=(start, stop), key=key)
+        Pair(query=(max(start, key[1]), stop), key=key)
         for start, stop, key in _runs(keys)
-        if 0 <= key[0] < key[1] <= start  # a key that is still to be seen is no memory
+        if 0 <= key[0] < key[1] < stop
     )
 
 

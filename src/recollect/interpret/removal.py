@@ -77,7 +77,7 @@ def measure_removal(playback: Playback, chunks: Chunks, unit: str | None = None)
 
 @torch.no_grad()
 def without_memory(playback: Playback) -> tuple[np.ndarray, np.ndarray]:
-    """Run every step from the initial state: parameters of the policy ``[T, A]``, and KL(policy || this one) ``[T]``.
+    """Return the policy of every step from the initial state, ``[T, A]``, and KL(with memory || without), ``[T]``.
 
     The inputs are those of the episode, so what the agent sees at a step stays, and all that it remembers is gone.
     """
@@ -94,7 +94,7 @@ def without_memory(playback: Playback) -> tuple[np.ndarray, np.ndarray]:
         outputs, _ = agent.core(encoded, agent.initial_state(stop - start), is_first)
         without.append(agent.decide(outputs, encoded, inputs).policy[:, 0])
     own, policy = torch.cat(with_memory), torch.cat(without)
-    kl = agent.distribution(own).divergence(agent.distribution(policy)).clamp(min=0.0)
+    kl = agent.distribution(policy).divergence(agent.distribution(own)).clamp(min=0.0)  # KL(own || without)
     return policy.float().cpu().numpy(), kl.float().cpu().numpy()
 
 
