@@ -134,6 +134,11 @@ def test_the_interval_knows_rows_and_seeds():
     assert seeds_interval(*seeds(1.0, 1.0, 1.0)) == (1.0, 1.0)
 
 
+def test_resamples_without_a_question_are_no_score_of_zero():
+    right = [np.array([0, 0, 3, 2])] * 3
+    assert seeds_interval(right, right) == (1.0, 1.0)
+
+
 def test_many_rows_have_the_interval_of_their_number():
     right = np.random.default_rng(0).binomial(1, 0.36, 20_000)
     error = np.sqrt(0.36 * 0.64 / 20_000)

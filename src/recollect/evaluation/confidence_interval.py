@@ -61,14 +61,21 @@ def seeds_interval(right: Sequence[np.ndarray], asked: Sequence[np.ndarray]) -> 
     Args:
         right: sum of what is averaged in each row, one array per seed.
         asked: number of summands in each row.
+
+    Returns:
+        Of a single seed the interval over its rows. Resamples in which a seed has no summand do not count.
     """
     right, asked = (list(map(_join_rows, values)) for values in (right, asked))
     counts, drawn = _draw_seeds(tuple(map(len, right)))
     parts = zip(counts, right, asked, strict=True)
-    per_seed = [(often @ mine) / np.maximum(often @ of, 1) for often, mine, of in parts]  # resamples x places
+    per_seed = []
+    for often, mine, of in parts:
+        total = (often @ of).astype(float)  # resamples x places
+        per_seed.append((often @ mine) / np.where(total > 0, total, np.nan))
     scores = np.stack(per_seed)  # seed, resample, place
     resample, place = np.indices(drawn.shape)
-    return _interval(interquartile_mean(scores[drawn, resample, place]))
+    found = scores[drawn, resample, place]
+    return _interval(interquartile_mean(found[~np.isnan(found).any(-1)]))
 
 
 def interquartile_mean(scores: np.ndarray) -> np.ndarray:
