@@ -51,6 +51,11 @@ def table(monkeypatch):
     monkeypatch.setattr(recollect.cores, "CORES", {"toy-window": ToyConfig}, raising=False)
 
 
+def test_short_sequences_hold_the_resets_of_nine_rows():
+    card = certify(zoo.Recurrent(), steps=10, batch=3, lines=["poison", "reset-gradient"])
+    assert card.passed, str(card)
+
+
 def test_card_as_json():
     card = certify(zoo.ResetsOneStepLate(), lines=FAST, name="late", quick=True)
     data = json.loads(card.to_json())

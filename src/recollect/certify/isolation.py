@@ -47,9 +47,11 @@ def _last_resets(subject: Subject) -> tuple[Tensor, Tensor]:
     """Return resets with at least one per row, and the steps [b, t] from each row's last one on."""
     is_first = subject.resets(21)
     is_first[min(1, subject.batch - 1), -1] = False
+    half = subject.steps // 2
     for row in range(subject.batch):
-        is_first[row, subject.steps // 2 + row :] = False
-        is_first[row, subject.steps // 2 + row] = True
+        place = half + row % (subject.steps - half)  # a variant may have more rows than half the steps
+        is_first[row, place:] = False
+        is_first[row, place] = True
     last = torch.tensor([int(row.nonzero()[-1]) for row in is_first])
     return is_first, torch.arange(subject.steps) >= last[:, None]
 
