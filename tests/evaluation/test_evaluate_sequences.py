@@ -52,9 +52,11 @@ def test_unrolls_and_batches_change_no_number():
 
 def test_mode_and_generator_are_put_back():
     one = model().train()
+    one.core.eval()  # frozen, as before its head is trained
     before = torch.get_rng_state()
     evaluate(one, TASK, num_rows=2)
     assert one.training
+    assert not any(module.training for module in one.core.modules())
     assert torch.equal(before, torch.get_rng_state())
 
 

@@ -20,6 +20,7 @@ from recollect.agents.contract import ActorInputs, ActorOutput, Agent, as_previo
 from recollect.agents.policies import marginal_policy
 from recollect.evaluation.confidence_interval import confidence_interval
 from recollect.evaluation.score import Score
+from recollect.evaluation.sequences import eval_mode
 from recollect.evaluation.world_guard import GuardedWorld
 from recollect.runs.errors import RunError, WorldError
 from recollect.runs.interrupts import TimeLimitExceeded, time_limited
@@ -294,15 +295,12 @@ def _summary(tally: _Tally, world: World) -> AgentEvaluation:
 @contextmanager
 def evaluation_mode(agent: Agent, seed: int) -> Iterator[None]:
     """Put an agent in ``eval`` mode and seed global generators (user worlds may use them); restore both afterwards."""
-    modes = [(module, module.training) for module in agent.modules()]
     states = random_states()
-    seed_everything(seed)
-    agent.eval()
     try:
-        yield
+        seed_everything(seed)
+        with eval_mode(agent):
+            yield
     finally:
-        for module, training in modes:
-            module.training = training
         restore_random_states(states.tensors, states.data)
 
 

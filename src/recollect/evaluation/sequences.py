@@ -79,6 +79,9 @@ def evaluate(
         seed: of the rows; global generators are not used.
         unroll: steps per call, with the memory carried; None takes whole rows. The numbers are the same.
         bfloat16: use autocast.
+
+    Raises:
+        ValueError: fewer than one row, or no row has a question.
     """
 
     def answer(batch: Batch) -> Tensor:
@@ -173,13 +176,14 @@ class _TargetScale:
 
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
-    """Put a model in ``eval`` mode, and restore its mode afterwards."""
-    was_training = model.training
+    """Put a model in ``eval`` mode, and restore the mode of each of its modules afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         yield
     finally:
-        model.train(was_training)
+        for module, training in modes:
+            module.training = training
 
 
 def require_questions(there_are: bool, task: StreamTask, num_rows: int) -> None:

@@ -27,6 +27,7 @@ from recollect.agents.sequence_classifier import SequenceClassifier
 from recollect.config import require
 from recollect.evaluation.confidence_interval import confidence_interval
 from recollect.evaluation.score import Score
+from recollect.evaluation.sequences import eval_mode
 from recollect.interpret.pointing import NEAR
 from recollect.layers.positions import patches
 from recollect.tasks.images.contract import ImageTask, normalize
@@ -128,9 +129,8 @@ def attention_to_patches(
     """Return attention ``[b, n]`` to the patches of pictures, and their foregrounds ``[b, y, x]``, on the CPU."""
     require(samples >= 1, "samples", samples, "give at least one picture")
     generator, maps, foregrounds = torch.Generator().manual_seed(seed), [], []
-    device, was_training = next(agent.parameters()).device, agent.training
-    agent.eval()
-    try:
+    device = next(agent.parameters()).device
+    with eval_mode(agent):
         for pictures in where.picture_batches(samples, BATCH_SIZE, generator):
             if pictures.foreground is None:
                 raise ValueError(f"{type(where).__name__}: the foreground of these pictures is unknown: take Shapes")
@@ -138,8 +138,6 @@ def attention_to_patches(
             found = agent.summary_attention(inputs.to(device), across_chunks=across_chunks)
             maps.append(found.float().cpu())
             foregrounds.append(pictures.foreground)
-    finally:
-        agent.train(was_training)
     return torch.cat(maps), torch.cat(foregrounds)
 
 
