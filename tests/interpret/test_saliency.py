@@ -2,11 +2,13 @@
 
 import math
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
 
 from recollect.agents.config import ActorCriticConfig
+from recollect.agents.contract import ActorInputs
 from recollect.agents.image_encoders import accept_float_images
 from recollect.interpret.episodes import record_episode
 from recollect.interpret.playback import Playback
@@ -161,7 +163,20 @@ def test_pictures_inside_a_dict_with_channels_last():
     assert record.saliency[0].actor.shape == (2, 5, 5) and np.isfinite(record.saliency[0].actor).all()
 
 
+def test_a_picture_in_a_dict_under_the_name_of_a_lone_one():
+    space = gymnasium.spaces.Dict(observation=gymnasium.spaces.Box(0, 255, (42, 42, 3), np.uint8))
+    core = lite_core("gru", steps=20, window=4, chunk=4, top_k=2)
+    agent = ActorCriticConfig().build(core, space, gymnasium.spaces.Discrete(3)).eval()
+    picture = torch.randint(0, 255, (1, 2, 42, 42, 3), dtype=torch.uint8)
+    reward, unknown = torch.zeros(1, 2), torch.zeros(1, 2, 0)
+    inputs = ActorInputs({"observation": picture}, reward.long(), reward, unknown, unknown)
+    found = perturbation_saliency(Playback(agent, inputs), np.zeros(2, int), stride=20)
+    assert found.actor.shape == (2, 3, 3) and np.isfinite(found.actor).all()
+
+
 def test_bad_questions(record):
+    with pytest.raises(ValueError, match="stride=0: give at least 1 pixel"):
+        record.with_saliency(stride=0)
     with pytest.raises(ValueError, match=r"saliency of 'logit'.*did you mean 'logits'"):
         record.with_saliency(of="logit")
     with pytest.raises(ValueError, match="targets"):

@@ -79,7 +79,8 @@ def find_image(playback: Playback) -> Image:
         y, x, c = sides(space.shape)
         first = len(space.shape) == 2 or (space.shape == (c, y, x) and space.shape != (y, x, c))
         axes = (-2, -1) if first else (-3, -2)
-        return Image(() if name == "observation" else tuple(split_name(name, "/")), axes, (y, x))
+        keys = () if space is playback.agent.observation_space else tuple(split_name(name, "/"))
+        return Image(keys, axes, (y, x))
     raise ValueError(
         f"observation space {playback.agent.observation_space}: there is no picture in it, and saliency is of pixels"
     )
@@ -158,9 +159,10 @@ def perturbation_saliency(
         rows: blurred pictures at a time.
 
     Raises:
-        ValueError: no picture in the observation, an unknown target, or a step that does not exist.
+        ValueError: no picture in the observation, an unknown target, a step that does not exist, or a stride below 1.
     """
     measure = lookup(ACTOR_TARGETS, of, "saliency of")
+    require(stride >= 1, "stride", stride, "give at least 1 pixel")
     _require_targets(targets, playback.agent.action_space, of)
     wanted = _steps(playback, steps)
     mask = masks(find_image(playback).size, stride).to(playback.is_first.device)
