@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from recollect.cli import main
+from recollect.interpret.ablation import play_without_memory
 from recollect.interpret.controls import Areas, chunk_areas, score_with_controls
 from recollect.interpret.episodes import record_episode
 from recollect.interpret.explore import explore_run, record_run
@@ -110,6 +111,24 @@ def test_what_cannot_be_live_is_said_before_anything_is_fetched_or_recorded(
         monkeypatch.setattr(f"recollect.interpret.explore.{name}", lambda *_, **__: pytest.fail("too late"))
     with pytest.raises(ValueError, match=message):
         explore_run(run, tmp_path / "out", live=True, world=world)
+
+
+def test_an_unknown_writer_is_named_before_anything_is_recorded(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("recollect.interpret.explore.record_run", lambda *_, **__: pytest.fail("too late"))
+    with pytest.raises(ValueError, match="did you mean 'movie'"):
+        explore_run(run, tmp_path / "out", writers=("metrics", "movies"))
+
+
+def test_memory_is_tried_in_episodes_that_no_training_has_seen(run, tmp_path, monkeypatch):
+    seeds = []
+
+    def play(*given, seed, **options):
+        seeds.append(seed)
+        return play_without_memory(*given, seed=seed, **options)
+
+    monkeypatch.setattr("recollect.interpret.explore.play_without_memory", play)
+    explore_run(run, tmp_path / "out", writers=(), controls=False, episodes=1, seed=5)
+    assert seeds == [FRESH_SEED + 5]
 
 
 def test_a_runtime_without_a_live_page_is_refused_before_anything_is_made(run, tmp_path, capsys):

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from recollect.config import require
+from recollect.config import lookup, require
+from recollect.evaluation.agent_videos import load_imageio, load_pillow
 from recollect.files import path_errors, without_nan, write_atomically
 from recollect.interpret.ablation import play_without_memory
 from recollect.interpret.controls import score_with_controls
@@ -194,12 +195,17 @@ def explore_run(
 
     Raises:
         ValueError: as :func:`record_run`; with ``live`` also as :func:`~recollect.interpret.live.write_live`.
-            Also a folder that cannot be made.
+            Also an unknown writer, one whose extra is missing, or a folder that cannot be made.
     """
     writers = available_writers() if writers is None else writers
+    for name in writers:
+        lookup(WRITERS, name, "writer")
     require(live or runtime is None, "runtime", str(runtime), "only the live page needs it, request that too (--live)")
     if "rerun" in writers:
         require_rerun()
+    if "movie" in writers:
+        load_imageio()
+        load_pillow()
     config = require_world(directory, "can be explored", trust=bool(options.get("trust", False)))
     folder = Path(folder)
     with path_errors("out", folder, "made"):  # before anything is computed
@@ -210,8 +216,8 @@ def explore_run(
     episodes = record_run(directory, **options)
     ablation = None
     if all(np.isfinite(episode.logits).all() for episode in episodes):
-        names = ("seed", "greedy", "longest")
-        settings = {name: options[name] for name in names if name in options}
+        settings = {name: options[name] for name in ("greedy", "longest") if name in options}
+        settings["seed"] = episode_seed(int(options.get("seed", 0)))  # no training has seen it
         first = episodes[0]
         ablation = play_without_memory(first.agent, first.world, episodes=ROWS * len(episodes), **settings)
     report = score_with_controls(episodes, ablation) if controls else with_verdict(score(episodes), episodes, ablation)
