@@ -81,7 +81,10 @@ class RecordingConfig(WorldConfig):
         """
         count = len(self.recording.lengths)
         sizes = [max(round(share * count), 1) for share in (self.validation, self.test)]
-        require(sum(sizes) < count, "episodes", count, f"{self.path}: give at least 3, to train, choose and score")
+        remedy = (
+            f"{self.path}: {sum(sizes)} are held out, and none is left to train: give at least 3, or smaller shares"
+        )
+        require(sum(sizes) < count, "episodes", count, remedy)
         order = np.random.default_rng(self.split_seed).permutation(count)
         cuts = {"validation": order[: sizes[0]], "test": order[sizes[0] : sum(sizes)], "train": order[sum(sizes) :]}
         return np.sort(cuts[part])
