@@ -157,7 +157,8 @@ def _areas(episode: LiveEpisode, steps: np.ndarray, maps: np.ndarray) -> np.ndar
         ranks = np.array([np.argsort(order) for order in orders])  # o p: when a place is taken
         gone = np.stack([ranks[:, None] < counts[:, None], ranks[:, None] >= counts[:, None]])  # 2 o n p
         masks = torch.as_tensor(gone.reshape(-1, 1, GRID, GRID)).float()
-        policy = policy_with_blur(playback, t, state, F.interpolate(masks, size, mode="nearest")[:, 0])
+        blurred = F.interpolate(masks, size, mode="nearest")[:, 0].to(playback.is_first.device)
+        policy = policy_with_blur(playback, t, state, blurred)
         areas = _probability(episode, t, policy).reshape(2, len(orders), -1).mean(-1)
         found.append(np.stack([areas[:, 0], areas[:, 1:].mean(1)], -1))
     return np.array(found)

@@ -107,7 +107,7 @@ def load_report(path: str | PathLike[str]) -> dict[str, Any] | list[dict[str, An
     Raises:
         ValueError: the file is no memory explorer.
     """
-    reports = [record["report"] for record in _read_meta(Path(path).read_text(), path)["records"]]
+    reports = [record["report"] for record in _read_meta(Path(path).read_text(encoding="utf-8"), path)["records"]]
     return reports[0] if len(reports) == 1 else reports
 
 
@@ -117,7 +117,7 @@ def read_html(path: str | PathLike[str]) -> Page:
     Raises:
         ValueError: the file is no memory explorer.
     """
-    text = Path(path).read_text()
+    text = Path(path).read_text(encoding="utf-8")
     meta, arrays = _read_meta(text, path), []
     for number, record in enumerate(meta["records"]):
         data = gzip.decompress(base64.b64decode(_read_element(text, f"data-{number}", path)))

@@ -48,7 +48,7 @@ def fill(name: str, title: str, meta: Mapping[str, Any], payload: str, *, script
     folder = resources.files("recollect.interpret") / "page"
 
     def read(names: tuple[str, ...], ending: str) -> str:
-        return "".join((folder / f"{part}.{ending}").read_text() for part in names)
+        return "".join((folder / f"{part}.{ending}").read_text(encoding="utf-8") for part in names)
 
     template = read(("page",), "html").replace("{{body}}", read((name,), "html"))
     script = _without_comments('"use strict";\n(() => {\n' + read(SCRIPTS[name], "js") + "})();\n")
