@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 from synthetic_records import ballet_like, without_attention
 
+from recollect.interpret import packing
 from recollect.interpret.atlas import atlases, png
 from recollect.interpret.header import bookmarks, describe
 from recollect.interpret.html import load_report, read_html, write_html
@@ -199,6 +200,13 @@ def test_sparse_rows_keep_the_largest_and_tell_the_rest():
     assert len(kept) == KEPT and set(kept) == set(np.argsort(-np.nan_to_num(row))[:KEPT])
     assert np.allclose(blocks["temporal"][t, head].sum() + blocks["temporal_tail"][t, head], 1, atol=0.01)
     assert (blocks["temporal_step"][5, head][6 - KEPT :] == 65_535).sum() == KEPT - 6
+
+
+def test_many_heads_make_short_episodes_sparse_too(monkeypatch):
+    record = ballet_like(100)
+    monkeypatch.setattr(packing, "DENSE_LIMIT", record.temporal.size - 1)
+    packed = fit(record, 10**7)
+    assert packed.plan.sparse and "largest" in packed.dropped[0]
 
 
 def test_what_cannot_fit_is_split_into_parts(tmp_path):

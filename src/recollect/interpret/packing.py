@@ -18,7 +18,7 @@ from recollect.interpret.quantization import Encoded, encode
 from recollect.interpret.record import MOST_STEPS, EpisodeRecord
 
 KEPT = 64  # past steps that a sparse row of attention keeps, the largest ones
-LONG = 512  # steps above which rows of attention to the past may be sparse
+LONG = 512  # steps above which rows of attention to the past may be sparse; of many heads also fewer
 DENSE_LIMIT = 1 << 25
 """Entries of attention to the past above which they are sparse from the start: more take too long to open."""
 BEST_HEADS = 8
@@ -87,7 +87,7 @@ def fit(record: EpisodeRecord, max_bytes: int) -> Packed:
 
 def _reductions(record: EpisodeRecord) -> Iterator[tuple[str, Callable[[Plan], Plan]]]:
     """Yield the reductions that apply to this record: words for the reader, and the change of plan."""
-    if record.temporal is not None and record.num_steps > LONG:
+    if record.temporal is not None and (record.num_steps > LONG or record.temporal.size > DENSE_LIMIT):
         yield (
             f"attention to the past: of every row the {KEPT} largest entries, and the mass of the rest",
             lambda plan: replace(plan, sparse=True),
