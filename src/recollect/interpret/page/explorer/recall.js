@@ -34,7 +34,7 @@ function sentence(ep = here(), t = now.t, h = now.h) {
   const middle = round(t - (a + b - 1) / 2);
   const what = [event ? `“${event.label}”` : "", cued(a, b) ? "the cued one" : ""].filter(Boolean).join(", ");
   let text = `Step ${t}: ${headName(ep, h)} puts ${percent(mass)} on ${steps(a, b)}${what ? ` (${what})` : ""}` +
-    (middle > 0 ? `, about ${middle} steps ago.` : ", the present.");
+    (middle > 0 ? `, about ${middle} step${middle > 1 ? "s" : ""} ago.` : ", the present.");
   if (pair && !cued(a, b)) text += ` The decision depends on ${steps(...pair.key)}.`;
   if (real(top.kl)) text += ` Removing ${a === top.a && b === top.b ? "it" : `${steps(top.a, top.b)}`} ` +
     `changes the policy by ${nats(top.kl)}.`;
