@@ -12,7 +12,7 @@ from synthetic_records import ballet_like, without_attention
 from recollect.cli import main
 from recollect.interpret import score, write_rerun
 from recollect.interpret.record import Objects
-from recollect.interpret.rerun_file import _maps, _paint
+from recollect.interpret.rerun_file import _overlays, _paint
 
 
 def test_without_the_package_it_says_what_to_install(tmp_path, monkeypatch, capsys):
@@ -54,10 +54,10 @@ def test_holes_of_a_map_are_clear_and_change_no_other_colour():
     spatial = record.spatial.copy()
     spatial[3, :, 2] = np.nan  # no head says anything there
     spatial[5] = np.nan
-    name, maps, row = next(_maps(replace(record, spatial=spatial), 3))
-    assert name == "attention"
-    painted, whole = _paint(maps, row, (12, 12)), _paint(record.spatial.mean(1), row, (12, 12))
-    assert (painted[2, :, 3] == 0).all() and not _paint(maps, 5, (12, 12))[..., 3].any()
+    holes, full = (next(_overlays(one)) for one in (replace(record, spatial=spatial), record))
+    assert holes.name == "attention" and holes.rows[3] == 3
+    painted, whole = (_paint(one.maps[3], one.high, (12, 12)) for one in (holes, full))
+    assert (painted[2, :, 3] == 0).all() and not _paint(holes.maps[5], holes.high, (12, 12))[..., 3].any()
     assert np.abs(np.delete(painted, 2, 0).astype(int) - np.delete(whole, 2, 0)).max() <= 5
 
 

@@ -13,7 +13,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,15 @@ from recollect.interpret.pointing import picture_size
 from recollect.interpret.recall import mean_of_heads
 from recollect.interpret.record import EpisodeRecord
 from recollect.interpret.report import Report
+
+
+class _Overlay(NamedTuple):
+    """Maps that are painted over the frame."""
+
+    name: str
+    maps: np.ndarray  # ``[n, y, x]``
+    rows: dict[int, int]  # row of the map of each step that has one
+    high: float  # number of the last colour
 
 
 def require_rerun() -> Any:
@@ -66,18 +75,19 @@ def _log(rerun: Any, stream: Any, record: EpisodeRecord, report: Report | None) 
     texts = [*([] if report is None else [report.verdict, report.findings]), *record.info.notes]
     stream.log("about", rerun.TextDocument("\n\n".join(texts)), static=True)
     events = sorted(record.events, key=lambda event: event.t)
+    overlays = list(_overlays(record)) if record.frames.size else []
     for t in range(record.num_steps):
         stream.set_time("step", sequence=t)
-        for name, archetype in _step(rerun, record, t):
+        for name, archetype in _step(rerun, record, overlays, t):
             stream.log(name, archetype)
         for event in events:
             if event.t == t:
                 stream.log("events", rerun.TextLog(f"{event.label}, steps {event.t} to {event.t1 - 1}"))
 
 
-def _step(rerun: Any, record: EpisodeRecord, t: int) -> Iterator[tuple[str, Any]]:
+def _step(rerun: Any, record: EpisodeRecord, overlays: list[_Overlay], t: int) -> Iterator[tuple[str, Any]]:
     """Yield everything of one step, by its path."""
-    yield from _picture(rerun, record, t)
+    yield from _picture(rerun, record, overlays, t)
     yield "curves/value", rerun.Scalars(float(record.value[t]))
     yield "curves/reward", rerun.Scalars(float(record.reward[t]))
     if record.discrete:
@@ -94,13 +104,15 @@ def _step(rerun: Any, record: EpisodeRecord, t: int) -> Iterator[tuple[str, Any]
             yield f"memory/attention/{_path(head.name)}", rerun.BarChart(row)
 
 
-def _picture(rerun: Any, record: EpisodeRecord, t: int) -> Iterator[tuple[str, Any]]:
+def _picture(rerun: Any, record: EpisodeRecord, overlays: list[_Overlay], t: int) -> Iterator[tuple[str, Any]]:
     if not record.frames.size:
         return
     size = record.frames.shape[1:3]
     yield "frame", rerun.Image(record.frames[t])
-    for name, maps, row in _maps(record, t):
-        yield f"frame/{name}", rerun.Image(_paint(maps, row, size), draw_order=1.0)
+    for one in overlays:
+        if t in one.rows:
+            painted = _paint(one.maps[one.rows[t]], one.high, size)
+            yield f"frame/{one.name}", rerun.Image(painted, draw_order=1.0)
     if record.objects is not None:
         seen = record.objects.visible[t]
         boxes = record.objects.boxes[t, seen].astype(float)
@@ -110,18 +122,19 @@ def _picture(rerun: Any, record: EpisodeRecord, t: int) -> Iterator[tuple[str, A
         yield "frame/things", rerun.Boxes2D(mins=corners[:, ::-1], sizes=(far - corners)[:, ::-1], labels=names)
 
 
-def _maps(record: EpisodeRecord, t: int) -> Iterator[tuple[str, np.ndarray, int]]:
-    """Yield name, maps ``[n, y, x]`` and the row of a step, of everything over the frame."""
+def _overlays(record: EpisodeRecord) -> Iterator[_Overlay]:
+    """Yield all maps of the picture, each with one scale for the episode."""
+    found = list(record.saliency_maps())
     if record.spatial is not None:
-        yield "attention", mean_of_heads(record.spatial), t
-    for name, steps, maps in record.saliency_maps():
-        for row in np.flatnonzero(steps == t)[:1].tolist():
-            yield name, maps, row
+        found.insert(0, ("attention", np.arange(record.num_steps), mean_of_heads(record.spatial)))
+    for name, steps, maps in found:
+        rows = {step: row for row, step in enumerate(steps.tolist())}
+        yield _Overlay(name, maps, rows, highest(maps, 0.0) or 1.0)
 
 
-def _paint(maps: np.ndarray, row: int, size: tuple[int, int]) -> np.ndarray:
-    """Paint a map as RGBA of the frame's size, cell by cell; opacity follows the number, and holes are clear."""
-    share = to_pixels(np.clip(np.nan_to_num(maps[row]) / (highest(maps, 0.0) or 1.0), 0, 1), size)
+def _paint(cells: np.ndarray, high: float, size: tuple[int, int]) -> np.ndarray:
+    """Paint a map ``[y, x]`` as RGBA of the frame's size, cell by cell; opacity follows the number, holes are clear."""
+    share = to_pixels(np.clip(np.nan_to_num(cells) / high, 0, 1), size)
     alpha = np.round(255 * OPACITY * share**0.7).astype(np.uint8)
     return np.concatenate([colour_table("inferno")[(255 * share).round().astype(int)], alpha[..., None]], -1)
 
