@@ -108,7 +108,6 @@ def certify(  # noqa: PLR0913 (each one is an option of the command)
         lines: names from :data:`LINES`; all of them when None.
         exemptions: reasons by line, added to ``core.exemptions``. An exempt line is run, but cannot fail the card.
         rebuild: makes another module of the same config, into which weights are loaded; without it a copy is used.
-            A result of :func:`load` has its own.
         steps: length of the test sequences, which should cross every window and chunk at least twice. 48 when None.
         batch: number of rows; at least 3.
         seed: of inputs, resets and the values that replace exact zeros among the weights.
@@ -121,8 +120,7 @@ def certify(  # noqa: PLR0913 (each one is an option of the command)
         name: of the core on the card.
 
     Raises:
-        ValueError: a module that cannot be copied or has no ``initial_state``; no ``input_shape``; an unknown line or
-            backend; an exemption without a reason; sizes out of range.
+        ValueError: a module that cannot be copied or lacks ``initial_state``; no shape; an unknown line; bad sizes.
     """
     candidate = _candidate(core, name, rebuild)
     module = candidate.core
