@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import image_files
+import numpy as np
 import pytest
 import torch
 
@@ -250,6 +251,17 @@ def test_a_mixture_draws_all_of_its_tasks_and_refuses_strangers():
         Mixture(tasks=(four, replace(four, form="streamed")))
     with pytest.raises(ValueError, match="at least one"):
         Mixture(tasks=())
+
+
+def test_a_mixture_of_values_keeps_their_kind_and_scales(tmp_path):
+    random = np.random.default_rng(0)
+    for name in ("one", "other"):
+        np.savez(tmp_path / name, inputs=random.normal(size=(20, 5, 2)), targets=random.normal(size=20))
+    one, other = (Arrays(path=str(tmp_path / f"{name}.npz")) for name in ("one", "other"))
+    spec = Mixture(tasks=(one, one)).spec
+    assert spec.are_values and (spec.input_scale, spec.target_scale) == (one.spec.input_scale, one.spec.target_scale)
+    with pytest.raises(ValueError, match=r"input_scale of tasks=.*one model has to fit all of them"):
+        Mixture(tasks=(one, other))
 
 
 def test_every_evaluation_asks_all_tasks_of_a_mixture_alike():

@@ -18,7 +18,17 @@ from recollect.lazy import torch
 from recollect.tasks.streams.contract import Batch, StreamTask, TaskSpec
 from recollect.tasks.streams.recall import Recall
 
-SHARED = ("vocabulary", "input_dim", "num_classes", "class_weights", "parts", "given_memory")
+SHARED = (
+    "vocabulary",
+    "input_dim",
+    "num_classes",
+    "are_values",
+    "class_weights",
+    "input_scale",
+    "target_scale",
+    "parts",
+    "given_memory",
+)
 """Fields of a spec in which all tasks must agree."""
 
 
