@@ -174,6 +174,12 @@ def test_numbers_of_numpy_are_numbers():
     assert (written["dim"], written["dropout"]) == (8, 0.5) and json.loads(json.dumps(written)) == written
 
 
+def test_a_list_becomes_a_tuple():
+    listed, given = TASKS["street-learn"](cities=[0, 1], steps=5), TASKS["street-learn"](cities=(0, 1), steps=5)
+    assert listed == given and hash(listed) == hash(given)
+    assert TASKS["arrays"](inputs=["x"]).inputs == ("x",)
+
+
 def test_what_is_no_data_is_refused():
     with pytest.raises(ValueError, match="no JSON data"):
         to_json(replace(config(), device=object()), REGISTRY)  # type: ignore[arg-type]

@@ -64,13 +64,16 @@ def require_types(owner: object) -> None:
     """Raise a ``ValueError`` unless the fields of a config have values of their annotated types.
 
     Checked are fields annotated ``int``, ``float``, ``bool``, a config, a ``tuple`` of these or of text, or one of
-    these ``| None``. Floats must be finite.
+    these ``| None``. Floats must be finite. A list is stored as a tuple: configs are hashed, and compared with those
+    read from files.
     """
     for field, (kind, optional) in _plain_fields(type(owner)).items():
         value = getattr(owner, field)
         if optional and value is None:
             continue
         require(_has_type(value, kind), field, value, f"give {_type_name(kind)}{' or None' if optional else ''}")
+        if typing.get_origin(kind) is tuple:
+            object.__setattr__(owner, field, _to_tuple(value))
 
 
 _NUMBERS: dict[Any, str] = {int: "a whole number", float: "a finite number", bool: "True or False"}
@@ -86,6 +89,10 @@ def _has_type(value: Any, kind: Any) -> bool:
     if kind is int:
         return is_integer(value)
     return _matches(value, kind) and (kind is not float or math.isfinite(value))
+
+
+def _to_tuple(values: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(_to_tuple(value) if isinstance(value, (list, tuple)) else value for value in values)
 
 
 def _type_name(kind: Any) -> str:
