@@ -371,6 +371,7 @@ def test_level_mistakes():
     good = pair()
     for change, complaint in (
         ({"home": (5, 5)}, "home"),
+        ({"home": (1, 13)}, r"dancers\[0\].home=\(1, 13\)"),  # the same number as (2, 2)
         ({"home": (8, 2)}, "dancers: home="),
         ({"dance": "circle_cw"}, "dancers: dance="),
         ({"dance": "chevron_upp"}, "did you mean 'chevron_up'"),

@@ -13,6 +13,8 @@ from recollect.config import did_you_mean, require
 from recollect.tasks.worlds.ballet.dances import DANCES, HOMES, NOWHERE, SIDE, STILL
 from recollect.tasks.worlds.ballet.render import COLOURS, SHAPES
 
+_HOMES = tuple(divmod(cell, SIDE) for cell in HOMES)  # rows and columns
+
 
 class Dancer(NamedTuple):
     """One dancer of a :class:`BalletLevel`."""
@@ -41,7 +43,7 @@ class BalletLevel:
     def __post_init__(self) -> None:
         for i, dancer in enumerate(self.dancers):
             remedy = "use a row and a column of 2, 5, 8, not both 5"
-            require(self._cells[i] in HOMES, f"dancers[{i}].home", dancer.home, remedy)
+            require(tuple(dancer.home) in _HOMES, f"dancers[{i}].home", dancer.home, remedy)
             for field, known in (("dance", DANCES), ("shape", SHAPES), ("colour", COLOURS)):
                 name = getattr(dancer, field)
                 remedy = f"{did_you_mean(name, known)}known: {', '.join(known)}"
