@@ -70,6 +70,17 @@ def test_a_seed_repeats_an_episode_and_rows_differ():
     assert not torch.equal(play(4)[:, 0], play(4)[:, 1]), "places and angles are drawn for every row"
 
 
+def test_a_reset_with_a_seed_repeats_an_episode_also_within_a_world():
+    def play(world):
+        frames = [world.reset(seed=4).observation]
+        frames += [world.step(torch.tensor([1, 1])).observation for _ in range(5)]
+        return torch.stack(frames)
+
+    world = SMALL.build(2, seed=1)
+    first = play(world)
+    assert torch.equal(first, play(world)) and torch.equal(first, play(SMALL.build(2, seed=2)))
+
+
 def test_a_table_is_that_of_its_seed_in_all_rows():
     one, two = SMALL.build(3).rows, PolygonsConfig(states=5, table=1).build(1).rows
     assert all((row.transition_matrix == one[0].transition_matrix).all() for row in one)

@@ -101,6 +101,9 @@ class Polygons(World):
 
     def reset(self, seed: int | None = None) -> Step:
         """Begin new episodes in all rows; row i is seeded with ``seed + i``."""
+        if seed is not None:
+            for row, environment in enumerate(self.rows):  # its reset does not seed places and angles
+                environment.observation_space.seed(seed + row)
         seed, self.seed = self.seed if seed is None else seed, None
         for row in range(self.batch_size):
             self._begin(row, None if seed is None else seed + row)
