@@ -208,6 +208,12 @@ def test_missing_episodes_are_explained(tmp_path):
         draw(replace(SMALL, folder=str(tmp_path), split="test"))
 
 
+def test_a_folder_in_the_users_home_is_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    save(tmp_path / "memo", SMALL, "train")
+    draw(replace(SMALL, folder="~/memo"))
+
+
 def test_episodes_of_another_shape_are_named(tmp_path):
     save(tmp_path, SMALL, "train")
     task = replace(SMALL, folder=str(tmp_path))

@@ -39,6 +39,7 @@ from typing import Literal, NamedTuple, Self
 from recollect.config import require, require_one_of
 from recollect.files import read_arrays
 from recollect.lazy import np, torch
+from recollect.tasks.disk_cache import expand_folder
 from recollect.tasks.streams.contract import Batch, StreamTask, TaskSpec
 
 TYPES = {3: ("AB", "BC", "AC"), 4: ("AB", "BC", "AC", "CD", "BD", "AD")}
@@ -211,7 +212,7 @@ class Published(NamedTuple):
 
 @lru_cache(maxsize=4)
 def read_published(folder: str, split: str, chain: int) -> Published:
-    """Read the published episodes from ``folder/length<chain>/<split>/``.
+    """Read the published episodes from ``folder/length<chain>/<split>/``; a leading ``~`` is the user's home.
 
     The folder holds either four files ``memory.npy``, ``trials.npy``, ``correct_answer.npy`` and ``trial_type.npy``,
     which are memory-mapped, or any number of ``.npz`` files with arrays of these names, which are read at once.
@@ -220,7 +221,7 @@ def read_published(folder: str, split: str, chain: int) -> Published:
     Raises:
         ValueError: there is no such data, or it has other shapes.
     """
-    here = Path(folder) / f"length{chain}" / split
+    here = expand_folder(folder, "folder") / f"length{chain}" / split
     shards = sorted(here.glob("*.npz"))
     if all((here / f"{name}.npy").is_file() for name in ARRAYS):
         shards, parts = [here], [[_memory_map(here / f"{name}.npy") for name in ARRAYS]]
