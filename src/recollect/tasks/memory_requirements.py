@@ -49,7 +49,7 @@ class Use(NamedTuple):
     episodes: torch.Tensor
     """long ``[u]``."""
     distractors: torch.Tensor
-    """long ``[u]``; NaN where unknown."""
+    """``[u]``: long, or float with NaN where unknown."""
     row: torch.Tensor
     """long ``[u]``: their rows."""
 
@@ -63,7 +63,7 @@ def measure(task: StreamTask | WorldConfig, episodes: int = EPISODES, seed: int 
 
     Args:
         task: a stream task, or a world's config.
-        episodes: measured episodes or rows.
+        episodes: measured episodes or rows; a few more where parallel rows do not divide them.
         seed: of the task.
 
     Raises:
@@ -90,7 +90,7 @@ def policy_scores(config: WorldConfig, episodes: int = EPISODES, seed: int = 0) 
 
     Args:
         config: of the world.
-        episodes: of each policy.
+        episodes: of each policy; a few more where parallel rows do not divide them.
         seed: of the world.
     """
     return {name: round(_mean_score(config, name, episodes, seed), 3) for name in config.spec.policies}

@@ -32,7 +32,8 @@ class STL10(PhotographTask):
     validation: int = 500
     """Training pictures, the last ones, that evaluations during a run use."""
     unlabelled: bool = False
-    """Train on the 100 000 pictures without labels instead (their label is 0), for self-supervised learning."""
+    """Train on the 100 000 pictures without labels instead (their label is 0), for self-supervised learning, which
+    draws its own views: ``augment`` does not apply to them."""
 
     @property
     def num_classes(self) -> int:

@@ -78,7 +78,7 @@ class Arrays(DatasetTask):
 
     @property
     def spec(self) -> TaskSpec:
-        """Sizes of inputs and outputs, and the names of columns and classes in the file."""
+        """Sizes of inputs and answers, chance, weights of classes, and scales of numbers, as the file has them."""
         data = self._data
         return TaskSpec(
             vocabulary=data.vocabulary,

@@ -8,8 +8,8 @@
 
 Boxes are filled and emptied independently, so that activities overlap; a box is filled again after it was emptied.
 ``lag`` is counted from the last frame of ``put`` to the first of ``take``: a model of the last lag - 1 frames sees only
-that something is taken. The logarithm of the lag is uniform, so that short lags give early training signal. The
-necessary memory is one shape per box: ``boxes * log2(shapes)`` bits.
+that something is taken. The logarithm of the lag is uniform, so that short lags give early training signal; near
+the end of a video only short ones fit. The necessary memory is one shape per box: ``boxes * log2(shapes)`` bits.
 
 Score: mean average precision over activities. From one frame alone it is 1 for ``put``, a quarter for the ball and
 ``1 / shapes`` for ``take``: that is ``chance``. A little more is possible, 0.33 for the ball, as it cannot have come

@@ -280,6 +280,8 @@ class TensorWorld(World, Generic[S]):
     (oracle), which all worlds of this library have. ``self.clock`` (long ``[b]``) is the number of actions in the
     present episode: in ``advance`` without the present one, in ``observe`` with it. ``self.over`` (bool ``[b]``) marks
     rows at their last observation. All randomness comes from ``self.generator``, on ``self.device``.
+
+    Discrete actions out of range are refused on the CPU only: looking at them would wait for another device.
     """
 
     def __init__(self, spec: WorldSpec, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> None:

@@ -5,6 +5,7 @@ and falls two rows per step; it moves one column to the left or right per step, 
 paddle is 7 wide, in the lowest two rows, and starts in the middle. Actions are 0 stay, 1 left, 2 right: two columns.
 After 19 steps the ball reaches the paddle's rows: it is caught, with reward 1, when they touch. Then the next ball
 enters, and the paddle returns to the middle. An episode has ``balls`` balls; its score is the share that was caught.
+The last observation shows one more ball, which does not count.
 
 With ``blackout`` the ball is invisible in the last ``blackout`` steps before it lands, and the paddle is locked until
 then. So the place of landing must be remembered, and the position of the paddle cannot record it.

@@ -84,7 +84,7 @@ class StreetLearnConfig(WorldConfig):
     observation: Literal["one_hot", "symbols", "rendered"] = "one_hot"
     """Symbols as one-hot vectors or integers, or small images."""
     num_junctions: int = 5
-    """Junctions of a neighbourhood (the last street found may add more)."""
+    """Junctions of a neighbourhood (the last place visited may add more)."""
     steps: int = 200
     """Actions per episode."""
     cities: tuple[int, ...] = TRAINING_CITIES

@@ -52,7 +52,7 @@ class CoveredObjectsConfig(TabletopConfig):
 
     @property
     def num_targets(self) -> int:
-        """Targets of the auxiliary loss: one, the cup."""
+        """Places that the hand must reach: one cup."""
         return 1
 
     @property

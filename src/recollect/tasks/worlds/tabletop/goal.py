@@ -58,7 +58,7 @@ class GoalShownOnceConfig(TabletopConfig):
 
     @property
     def num_targets(self) -> int:
-        """Two: the block and the pad."""
+        """Places that the hand must reach: the block and the pad."""
         return 2
 
     @property

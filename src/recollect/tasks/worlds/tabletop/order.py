@@ -64,7 +64,7 @@ class OrderShownOnceConfig(TabletopConfig):
 
     @property
     def num_targets(self) -> int:
-        """Targets of the auxiliary loss: one per button."""
+        """Places that the hand must reach: every button."""
         return self.num_buttons
 
     @property
