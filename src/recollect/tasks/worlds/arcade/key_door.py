@@ -3,8 +3,8 @@
 A frame has 42 x 42 units (frames.py). Actions are 0 up, 1 down, 2 left, 3 right: two units. The agent, 3 x 3, has to
 touch the key, which then disappears, and after that the door, which ends the episode; before, the door has no effect.
 ``distractors`` diamonds move with a step of -1, 0 or 1 rows and columns each (not both 0), and bounce off the walls;
-every step that touches one or more costs ``bump``. All places are drawn anew in every episode; agent, key and door start
-apart.
+every step that touches one or more costs ``bump``. All places are drawn anew in every episode; agent, key and door
+start apart.
 
 The reward is 1 for the key and 1 for the door; the score is half of their sum. No memory is needed: whether the key was
 taken is visible. What matters in the frame changes with it.
