@@ -206,6 +206,8 @@ def test_named_policies_are_played():
     assert list(scores) == ["best mixture", "replay", "explorer"]
     assert scores["best mixture"] < scores["replay"] < scores["explorer"] < world.spec.oracle
     assert policy_scores(TMazeConfig(length=3), 2) == {}
+    with pytest.raises(ValueError, match="episodes=0: measure at least one"):
+        policy_scores(world, 0)
 
 
 def test_bits_of_an_arrangement():

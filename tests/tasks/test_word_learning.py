@@ -454,7 +454,7 @@ def test_time_limits_and_spans(config, heard):
         ({"distractor_phases": ()}, "distractor_phases"),
         ({"distractor_phases": (-1,)}, "distractor_phases"),
         ({"lessons": 99}, "lessons=99"),
-        ({"num_words": 2}, "num_words=2"),
+        ({"num_words": 2}, r"num_words=2: give 3\.\.96: each of num_objects=3"),
         ({"lessons": 3, "num_words": 8}, "lessons=3"),
         ({"discovery_steps": 5}, "discovery_steps=5"),
         ({"test_steps": 1}, "test_steps=1"),

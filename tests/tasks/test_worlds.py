@@ -361,6 +361,8 @@ def test_wrong_use_is_caught(config):
         world.step(good.long() if good.is_floating_point() else good.float())
     with pytest.raises(ValueError, match=r"actions are torch\.bool"):
         world.step(good > 0)
+    with pytest.raises(ValueError, match="actions are a ndarray; this world takes a tensor of"):
+        world.step(good.numpy())
     if isinstance(config.spec.action_space, gymnasium.spaces.Discrete):
         for bad in (-1, int(config.spec.action_space.n)):
             with pytest.raises(ValueError, match=f"action {bad} is out of range"):

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from recollect.config import require
 from recollect.lazy import np, torch
 from recollect.tasks.streams.contract import Batch, StreamTask
 from recollect.tasks.streams.mixture import Mixture
@@ -69,8 +70,7 @@ def measure(task: StreamTask | WorldConfig, episodes: int = EPISODES, seed: int 
     Raises:
         ValueError: fewer than one episode.
     """
-    if episodes < 1:
-        raise ValueError(f"episodes={episodes}: measure at least one")
+    _require_some(episodes)
     uses = list(_stream_uses(task, episodes, seed) if isinstance(task, StreamTask) else _world(task, episodes, seed))
     lag, ends, others = (torch.cat([use[part] for use in uses]).numpy() if uses else np.empty(0) for part in range(3))
     if not len(lag):
@@ -92,8 +92,16 @@ def policy_scores(config: WorldConfig, episodes: int = EPISODES, seed: int = 0) 
         config: of the world.
         episodes: of each policy; a few more where parallel rows do not divide them.
         seed: of the world.
+
+    Raises:
+        ValueError: fewer than one episode.
     """
+    _require_some(episodes)
     return {name: round(_mean_score(config, name, episodes, seed), 3) for name in config.spec.policies}
+
+
+def _require_some(episodes: int) -> None:
+    require(episodes >= 1, "episodes", episodes, "measure at least one")
 
 
 def _mean_score(config: WorldConfig, policy: str, episodes: int, seed: int) -> float:

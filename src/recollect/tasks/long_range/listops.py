@@ -196,4 +196,4 @@ def _most_frequent_share(shape: Shape) -> float:
         found += draw(shape, np.random.default_rng([number, 0x11570])).labels.tolist()
         if len(found) >= CHANCE_ROWS:
             break
-    return round(max(np.bincount(found, minlength=10)) / max(len(found), 1), 3)
+    return round(int(np.bincount(found, minlength=10).max()) / max(len(found), 1), 3)

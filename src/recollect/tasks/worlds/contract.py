@@ -219,15 +219,15 @@ def observation_leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]
 
 
 def require_form(actions: torch.Tensor, space: gymnasium.Space[Any], batch_size: int) -> None:
-    """Raise ``ValueError`` unless actions have the shape and the dtype kind of a space, in every row."""
+    """Raise ``ValueError`` unless actions are a tensor with the shape and the dtype kind of a space, in every row."""
     integers = not isinstance(space, gymnasium.spaces.Box)
     expected = (batch_size, *(space.shape or ()))
+    wanted = f"{'integers' if integers else 'floats'} {list(expected)}"
+    if not isinstance(actions, torch.Tensor):
+        raise ValueError(f"actions are a {type(actions).__name__}; this world takes a tensor of {wanted}")
     whole = not (actions.is_floating_point() or actions.is_complex() or actions.dtype == torch.bool)
     if tuple(actions.shape) != expected or not (whole if integers else actions.is_floating_point()):
-        raise ValueError(
-            f"actions are {actions.dtype} {list(actions.shape)}; this world takes "
-            f"{'integers' if integers else 'floats'} {list(expected)}"
-        )
+        raise ValueError(f"actions are {actions.dtype} {list(actions.shape)}; this world takes {wanted}")
 
 
 def require_range(actions: torch.Tensor, first: int, last: int) -> None:

@@ -117,7 +117,7 @@ class WordLearningConfig(WorldConfig):
         require(2 <= n < places, "num_objects", n, f"give 2..{places - 1}, or a larger side")
         remedy = "give one or more numbers from 0"
         require(bool(phases) and min(phases) >= 0, "distractor_phases", phases, remedy)
-        remedy = f"give num_objects={n}..{len(NEW_WORDS)}"
+        remedy = f"give {n}..{len(NEW_WORDS)}: each of num_objects={n} has its own word"
         require(n <= self.num_words <= len(NEW_WORDS), "num_words", self.num_words, remedy)
         most = min(self.num_words, _LOOKS) // n
         remedy = f"give 1..{most}; there are num_words={self.num_words} words to be learned"

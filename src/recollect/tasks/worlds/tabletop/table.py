@@ -1,7 +1,8 @@
 """Base of the tabletop worlds: the table, the hand and the drawing.
 
 The table is the square [-1, 1] x [-1, 1]; x points right, y down, as in the image. An action has three numbers in [-1,
-1]: dx, dy (in units of ``speed``) and grip, which is closed above 0. The hand moves first, then grips.
+1]: dx, dy (in units of ``speed``) and grip, which is closed above 0. Larger numbers are clipped, and NaN is 0. The hand
+moves first, then grips.
 
 **An episode has two parts.** For the first ``locked_steps`` steps the hand ignores actions and is drawn in grey, while
 something is shown and hidden again. Then the hand turns white and is unlocked. So actions cannot record the secret in
