@@ -224,3 +224,19 @@ def test_float32_from_bfloat16_and_gradient_of_the_learned_sigma():
 def test_other_spaces_are_refused_with_a_remedy(space, message):
     with pytest.raises(ValueError, match=message):
         policy_for(space)
+
+
+def test_bounds_stay_exact_in_a_model_of_fewer_digits():
+    space = spaces.Box(np.float32(-0.3), np.float32(0.3), (2,))
+    policy = policy_for(space).to(torch.bfloat16)
+    for mean in (-9.0, 9.0):
+        parameters = policy.complete(torch.full((1, 2), mean, dtype=torch.bfloat16))
+        assert space.contains(policy.distribution(parameters).mode()[0].detach().numpy())
+    assert policy.double().low.dtype == torch.float64  # more digits are kept
+    assert policy.log_std.dtype == torch.float64
+
+
+def test_several_choices_in_half_precision():
+    policy = policy_for(spaces.MultiDiscrete([2, 3]))
+    entropy = policy.distribution(torch.zeros(1, 5, dtype=torch.float16)).entropy()
+    torch.testing.assert_close(entropy, torch.tensor([math.log(6)]))

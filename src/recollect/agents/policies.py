@@ -26,8 +26,9 @@ Everything is computed in float32 or better. Sampling never waits for the device
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -169,8 +170,8 @@ def has_action_mask(observation_space: spaces.Space[Any], action_space: spaces.S
 
 
 def mask_logits(logits: Tensor, allowed: Tensor) -> Tensor:
-    """Mask logits ``[..., a]`` where ``allowed`` ``[..., a]`` is 0."""
-    allowed = allowed != 0
+    """Mask logits ``[..., a]`` where ``allowed`` ``[..., a]`` is 0; float16, which has no -1e30, becomes float32."""
+    allowed, logits = allowed != 0, _with_range(logits)
     return logits.masked_fill(~(allowed | ~allowed.any(-1, keepdim=True)), _NEVER)
 
 
@@ -179,13 +180,18 @@ def marginal_policy(parameters: Tensor) -> Tensor:
     return parameters.masked_fill(parameters > _NEVER / 2, 0.0)
 
 
+def _with_range(parameters: Tensor) -> Tensor:
+    """Return parameters in a dtype that has ``_NEVER``."""
+    return parameters.float() if parameters.dtype == torch.float16 else parameters
+
+
 def _float(parameters: Tensor) -> Tensor:
     return parameters.to(torch.promote_types(parameters.dtype, torch.float32))
 
 
 def _flatten(actions: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Join the axes of an action: ``[..., *shape] -> [..., k]``."""
-    return actions.reshape(*actions.shape[: actions.ndim - len(shape)], -1)
+    return actions.reshape(*actions.shape[: actions.ndim - len(shape)], math.prod(shape))  # -1 needs a row
 
 
 def _draw(logits: Tensor, generator: Generator | None) -> Tensor:
@@ -336,7 +342,8 @@ class MultiCategoricalPolicy(Policy):
     def distribution(self, parameters: Tensor) -> MultiCategorical:
         """Return the distribution with logits of all entries side by side, ``[..., p]``."""
         if not self.even:
-            parameters = nn.functional.pad(parameters, (0, 1), value=_NEVER).index_select(-1, self.columns)
+            padded = nn.functional.pad(_with_range(parameters), (0, 1), value=_NEVER)
+            parameters = padded.index_select(-1, self.columns)
         return MultiCategorical(parameters.unflatten(-1, (self.entries, self.most)), self.start)
 
     def encode(self, actions: Tensor) -> Tensor:
@@ -407,6 +414,8 @@ class DiagonalGaussian(Distribution):
 class GaussianPolicy(Policy):
     """Policy over a Box of continuous actions.
 
+    Bounds and units stay float32 (or float64) where the weights have fewer digits, so that actions stay in the space.
+
     Args:
         low: least action, of the action's shape; may hold -inf.
         high: largest action; may hold inf.
@@ -438,6 +447,14 @@ class GaussianPolicy(Policy):
         for name, value in edges.items():  # in the units of the mean; unused where there is no bound
             self.register_buffer(name, torch.where(value.isfinite(), value, 0.0), persistent=False)
         self.log_std = nn.Parameter(torch.full((len(lower),), _FIRST_LOG_STD))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        exact = dict(self.named_buffers())
+        super()._apply(fn, recurse)
+        for name, buffer in self.named_buffers():
+            if buffer.dtype.itemsize < 4:  # actions clipped to rounded bounds would leave the space
+                setattr(self, name, exact[name].to(buffer.device))
+        return self
 
     def complete(self, outputs: Tensor) -> Tensor:
         """Append the learned log sigmas to the means ``[..., k]``: ``[..., 2 k]``."""
