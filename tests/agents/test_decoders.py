@@ -172,3 +172,12 @@ def test_observations_of_every_world_can_be_reconstructed(key):
         sum(losses.values()).backward()
         assert all(p.grad is not None for p in agent.decoders.parameters())
         assert any(p.grad is not None and p.grad.any() for p in agent.core.parameters())
+
+
+def test_a_number_without_an_axis_is_restored():
+    _, decoders = made(spaces.Box(0, 1, ()))
+    features, seen = torch.randn(2, 3, 6), torch.rand(2, 3)
+    logits = decoders(features)["observation"]
+    assert logits.shape == (2, 3)
+    loss = decoders.losses(features, seen, valid=None, reduction="mean")["observation"]
+    torch.testing.assert_close(loss, torch.nn.functional.binary_cross_entropy_with_logits(logits, seen))

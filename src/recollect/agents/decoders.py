@@ -28,6 +28,9 @@ from recollect.ops.linear import Linear
 class Decoders(nn.Module):
     """Decoders of all images, grids of tiles and sentences of an observation; without any, of numbers in [0, 1].
 
+    Images with a FiLM encoder and sentences of ``word-tokens`` have none. With ``image_dim`` a decoder begins at the
+    map of the encoder, before that layer.
+
     Args:
         encoder: of the observation.
         dim: d, width of the features.
@@ -46,8 +49,8 @@ class Decoders(nn.Module):
                     self.decoders[name] = NumbersDecoder(part, encoder.parts[name].shape or (), dim)
         if not self.decoders:
             raise ValueError(
-                f"reconstruct=True: none of {', '.join(encoder.parts)} is an image, a grid of tiles, a sentence or "
-                "numbers in [0, 1]; use reconstruct=False"
+                f"reconstruct=True: none of {', '.join(encoder.parts)} is an image without FiLM, a grid of tiles, "
+                "a sentence or numbers in [0, 1]; use reconstruct=False"
             )
         self._leaves = encoder.leaves  # a method: the encoder must not become a submodule
 
@@ -193,9 +196,13 @@ class NumbersDecoder(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Decode features ``[n, d]`` to the logits of numbers ``[n, *space.shape]``."""
-        return self.layers(features).unflatten(-1, self.shape)
+        return self.layers(features).reshape(len(features), *self.shape)  # a shape may have no axis
 
-    loss = staticmethod(image_loss)
+    def loss(self, logits: Tensor, numbers: Tensor, *, valid: Tensor | None, reduction: Reduction) -> Tensor:
+        """Return the sigmoid cross-entropy of the numbers."""
+        if not self.shape:
+            logits, numbers = logits[..., None], numbers[..., None]
+        return image_loss(logits, numbers, valid=valid, reduction=reduction)
 
 
 class WordDecoder(nn.Module):
