@@ -9,6 +9,7 @@ from recollect.agents import ActorCriticConfig, ActorInputs
 from recollect.agents.encoder_config import EncoderConfig
 from recollect.agents.encoders import ObservationEncoder
 from recollect.agents.film_encoders import FILM_ENCODERS, FiLM, FiLMCNN
+from recollect.agents.image_encoders import accept_float_images
 from recollect.cores import CORES
 
 SPACE = spaces.Dict({"image": spaces.Box(0, 255, (32, 32, 3), np.uint8), "language": spaces.MultiDiscrete([9] * 4)})
@@ -145,3 +146,12 @@ def test_impossible_settings_are_named(monkeypatch):
         ObservationEncoder(SPACE, config("film-efficientnet-b0"))
     with pytest.raises(ValueError, match="choose one of"):
         EncoderConfig(kinds=(("image", "film"),))
+
+
+def test_images_of_another_kind_of_number_are_refused():
+    encoder = ObservationEncoder(SPACE, config("film-cnn"))
+    floats = {**seen(2), "image": torch.rand(2, 32, 32, 3)}
+    with pytest.raises(ValueError, match=r"images have dtype torch.float32: this agent was built for bytes"):
+        encoder(floats, 1)
+    with accept_float_images(encoder):  # of saliency, 0..255
+        torch.testing.assert_close(encoder({**seen(2), "image": seen(2)["image"].float()}, 1), encoder(seen(2), 1))

@@ -33,7 +33,7 @@ import torch.nn.functional as F
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from recollect.agents.image_encoders import ResidualBlock, image_layout
+from recollect.agents.image_encoders import ResidualBlock, image_layout, require_image_dtype
 from recollect.cores.ttm.summarizers import make_summarizer
 from recollect.ops.linear import Linear
 
@@ -73,6 +73,7 @@ class FiLMEncoder(nn.Module):
 
     default_channels: tuple[int, ...] = (16, 32, 64)
     keeps_statistics = False
+    accepts_floats = False  # as of an `ImageEncoder`
     points = 0  # number of points beside the map, two numbers each
 
     def __init__(
@@ -82,6 +83,7 @@ class FiLMEncoder(nn.Module):
         self.sides, self.channels_first = image_layout(space, SMALLEST, type(self).__name__)
         y, x, c = self.sides
         self.axes = len(space.shape or ())
+        self.is_float = np.issubdtype(space.dtype, np.floating)
         self.scale = 1 / 255 if space.dtype == np.uint8 and scale else 1.0
         self.channels = channels or self.default_channels
         self.build(c, condition)
@@ -103,7 +105,13 @@ class FiLMEncoder(nn.Module):
         """Map ``[n, c, y, x]`` and ``[n, condition]`` to a map ``[n, depth, y', x']`` and points ``[n, 2 points]``."""
 
     def forward(self, observation: Tensor, condition: Tensor) -> Tensor:
-        """Encode images, modulated by ``[n, condition]``, as ``[n, dim]``: the map (y, x, channel), then its points."""
+        """Encode images, modulated by ``[n, condition]``, as ``[n, dim]``: the map (y, x, channel), then its points.
+
+        Raises:
+            ValueError: bytes where the space has floats, or floats where it has bytes.
+        """
+        if not self.accepts_floats:
+            require_image_dtype(observation, is_float=self.is_float)
         if self.axes == 2:
             observation = observation[..., None]
         images = observation if self.channels_first else observation.permute(0, 3, 1, 2)
@@ -269,9 +277,7 @@ class TokenJoin(nn.Module):
         self.table = nn.Parameter(PLACE_STD * torch.randn(places, width))
 
     def forward(self, joined: Tensor) -> Tensor:
-        """Turn the joined features ``[..., dim]`` into tokens ``[..., n * width]``: one per position, or pooled, and
-        the rest.
-        """
+        """Map joined features ``[..., dim]`` to tokens ``[..., n * width]``: of the map, then of all the rest."""
         before, maps, behind = joined.split(self.split, -1)
         tokens = self.image(maps.unflatten(-1, self.shape)) + self.table
         if self.gather is not None:

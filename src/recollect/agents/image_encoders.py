@@ -53,7 +53,7 @@ class Encoder(nn.Module, ABC):
 @contextmanager
 def accept_float_images(agent: nn.Module) -> Iterator[None]:
     """Let encoders of byte images accept floats 0..255 too, for interpolated images, within a context."""
-    encoders = [module for module in agent.modules() if isinstance(module, ImageEncoder)]
+    encoders: list[Any] = [module for module in agent.modules() if hasattr(module, "accepts_floats")]
     before = [encoder.accepts_floats for encoder in encoders]
     for encoder in encoders:
         encoder.accepts_floats = True
@@ -62,6 +62,16 @@ def accept_float_images(agent: nn.Module) -> Iterator[None]:
     finally:
         for encoder, took in zip(encoders, before, strict=True):
             encoder.accepts_floats = took
+
+
+def require_image_dtype(observation: Tensor, *, is_float: bool) -> None:
+    """Raise ``ValueError`` unless images are floats, or bytes, as the space that an encoder was built for."""
+    if observation.is_floating_point() != is_float:
+        wanted = "floats" if is_float else "bytes 0..255"
+        raise ValueError(
+            f"images have dtype {observation.dtype}: this agent was built for {wanted}; give images of its observation "
+            "space"
+        )
 
 
 class ImageEncoder(Encoder):
@@ -128,12 +138,8 @@ class ImageEncoder(Encoder):
         Raises:
             ValueError: bytes where the space has floats, or floats where it has bytes.
         """
-        if observation.is_floating_point() != self.is_float and not self.accepts_floats:
-            wanted = "floats" if self.is_float else "bytes 0..255"
-            raise ValueError(
-                f"images have dtype {observation.dtype}: this agent was built for {wanted}; give images of its "
-                "observation space"
-            )
+        if not self.accepts_floats:
+            require_image_dtype(observation, is_float=self.is_float)
         if observation.device.type != "cpu" or torch.compiler.is_compiling():
             return self.project(self.encode(observation))
         y, x, c = self.sides
