@@ -280,3 +280,9 @@ def test_attention_of_the_class_token_does_not_depend_on_how_it_is_computed():
         encoder = ENCODERS["vit"](dim=8, num_layers=2, num_heads=2, fused=fused).build(6, 9)
         maps.append(encoder.summary_attention(torch.ones(2, 9, 6)))
     assert maps[0].shape == (2, 9) and torch.allclose(*maps)
+
+
+@pytest.mark.parametrize("fields", [{"num_heads": (0, 6, 12, 24)}, {"depths": (2, 0, 6, 2)}])
+def test_stages_without_heads_or_layers_are_refused(fields):
+    with pytest.raises(ValueError, match=f"{next(iter(fields))}=.*: give positive numbers"):
+        ENCODERS["swin-v2"](**fields)

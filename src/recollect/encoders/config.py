@@ -268,6 +268,8 @@ class SwinV2Config(EncoderConfig):
         require(self.mlp_ratio > 0, "mlp_ratio", self.mlp_ratio, "give a positive number")
         good = len(self.depths) == len(self.num_heads) > 0
         require(good, "num_heads", self.num_heads, f"give one number for each of the {len(self.depths)} stages")
+        for name in ("depths", "num_heads"):
+            require(min(getattr(self, name)) > 0, name, getattr(self, name), "give positive numbers")
         for stage, heads in enumerate(self.num_heads):
             width = self.dim * 2**stage
             require(width % heads == 0, "num_heads", self.num_heads, f"stage {stage} is {width} wide")
