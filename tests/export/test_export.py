@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -296,6 +297,24 @@ def test_a_folder_of_onnx_runs_without_this_library(onnx_folder):
     assert _run_client(broken).returncode == 1, "not even one of NaN"
 
 
+def test_the_client_converts_lists_and_refuses_what_is_missing_or_unknown(onnx_folder):
+    model = runpy.run_path(str(onnx_folder / "client.py"))["Model"](onnx_folder, rows=1)
+    recorded = np.load(onnx_folder / "selftest.npz")
+    given = {
+        name.removeprefix("inputs."): recorded[name][0][:1].tolist()
+        for name in recorded.files
+        if name.startswith("inputs.")
+    }
+    first = given.pop("is_first")
+    del given["previous_action"]  # of the step before, or zeros
+    model.step(first, **given)
+    name = next(name for name in given if name != "reward")
+    with pytest.raises(ValueError, match=f"{name} is missing; give "):
+        model.step(first, **{other: value for other, value in given.items() if other != name})
+    with pytest.raises(ValueError, match="rewrad: there is no such input; give "):
+        model.step(first, rewrad=[0.0], **given)
+
+
 HEADERS = [os.environ.get("ONNXRUNTIME_INCLUDE", ""), "/usr/include/onnxruntime", "/usr/local/include/onnxruntime"]
 
 
@@ -326,3 +345,31 @@ def test_the_client_in_cpp_gives_the_same_numbers(onnx_folder, tmp_path):
             at += found.nbytes
             np.testing.assert_allclose(found, want[t].ravel(), rtol=1e-4, atol=1e-4)
     assert at == len(got)
+
+
+def test_a_number_that_is_nan_in_both_hides_no_other_difference():
+    step = one_step(_core("lstm"))
+    recorded = record(step, steps=4, rows=3)
+    outputs = recorded["outputs.outputs"]
+    outputs[2, 0, 0] = np.nan
+    state = [np.zeros((3, *port.shape), np.float32) for port in step.leaves]
+
+    def run_from(outputs):
+        steps = iter(outputs)
+        return lambda arrays: [next(steps), *state]
+
+    assert replay(run_from(outputs), step, recorded, state).worst == 0
+    wrong = outputs.copy()
+    wrong[2, 1] += 1
+    assert not replay(run_from(wrong), step, recorded, state).holds
+
+
+def test_an_action_of_a_half_agent_can_be_fed_back():
+    torch.manual_seed(0)
+    agent = ActorCriticConfig(width=8).build(
+        small_config(CORES["lstm"]), spaces.Box(-1, 1, (3,)), spaces.Box(-1, 1, (2,))
+    )
+    step = one_step(agent.half())
+    (previous,) = [port.dtype for port in step.inputs if port.source == "action"]
+    assert previous == torch.float32
+    assert record(step, steps=3, rows=2)["outputs.action"].dtype == np.float32

@@ -8,8 +8,8 @@ compiled program has a few. It computes the step as a call of the core does, wit
 it is for small cores: those with long windows or many chunks have streams that write into buffers, and a program that
 copies its state would lose more than it gains.
 
-The door is here and not at ``core.stream``, because the export room, which traces and compiles steps, may import cores
-and not the reverse.
+It is a function of this package and no option of ``core.stream``: this package, which traces and compiles steps,
+imports cores, and may not be imported by them.
 
 The file holds a program without the weights, which are put into it when a stream is made: runs of one config share it,
 and new weights need no compiler. Its key is the traced program itself, the versions and the processor.

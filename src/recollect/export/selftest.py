@@ -85,10 +85,10 @@ def replay(run: Run, step: ModelStep, recorded: Arrays, initial: Sequence[np.nda
             want = recorded[f"{OUTPUT}{name}"][t]
             if np.issubdtype(want.dtype, np.integer):
                 same.append(np.mean(got == want))
-            elif not (np.isfinite(got) == np.isfinite(want)).all():
+            elif not (np.isfinite(got) == (known := np.isfinite(want))).all():
                 worst = np.inf
-            elif want.size:
-                worst = max(worst, float(np.abs(got - want).max()) / sizes[name])
+            elif known.any():  # a difference of two NaN would hide those of the other numbers
+                worst = max(worst, float(np.abs(got[known] - want[known]).max()) / sizes[name])
     return Agreement(worst, float(np.mean(same)) if same else 1.0)
 
 

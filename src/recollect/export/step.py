@@ -129,7 +129,8 @@ class ActorForm(Form):
         inputs = [_space_port(self.paths[name], space) for name, space in parts(model.observation_space)]
         shape = tuple(model.action_space.shape or ())
         if config.previous_action == "action":
-            kind = dtype if isinstance(model.action_space, spaces.Box) else torch.int64
+            is_box = isinstance(model.action_space, spaces.Box)
+            kind = torch.promote_types(dtype, torch.float32) if is_box else torch.int64  # as the action that comes out
             inputs.append(Port("previous_action", shape, kind, "the action that was taken", source="action"))
         elif config.previous_action == "logits":
             width = (model.policy.num_parameters,)
