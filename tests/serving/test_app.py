@@ -13,8 +13,11 @@ import numpy as np
 import pytest
 from tally import Tally, literal
 
+from recollect.agents import hub
+from recollect.agents.model_sources import find_model
 from recollect.serving import Client, ServingConfig, StreamStore, serve
 from recollect.serving.client import ServerError
+from recollect.serving.server import http_address
 
 pytest.importorskip("starlette")
 pytest.importorskip("httpx2")
@@ -348,3 +351,25 @@ def test_the_command_serves_until_a_signal_and_goes_on_from_its_folder(tmp_path)
             _, err = running.communicate(timeout=600)
         assert running.returncode == 0 and "Traceback" not in err, err
     assert steps == [1, 2]
+
+
+def test_an_ipv6_address_is_in_brackets():
+    assert http_address("::1", 8000) == "http://[::1]:8000"
+    assert http_address("127.0.0.1", 8000) == "http://127.0.0.1:8000"
+
+
+def test_weights_of_a_hub_are_looked_for_in_the_hub_again(monkeypatch, tmp_path):
+    class EnoughError(Exception):
+        pass
+
+    def make_app(store, *, reload, **options):
+        reload()
+        raise EnoughError
+
+    asked = []
+    monkeypatch.setattr(hub, "download", lambda name, revision: asked.append(name) or tmp_path)
+    monkeypatch.setattr("recollect.serving.server.load_model", lambda source: find_model(source) and Tally())
+    monkeypatch.setattr("recollect.serving.app.make_app", make_app)
+    with pytest.raises(EnoughError):
+        serve("hub:me/served", port=0)
+    assert asked == ["me/served", "me/served"]

@@ -134,3 +134,18 @@ def test_too_many_requests_and_the_end(batcher):
     batcher.close()
     with pytest.raises(RefusedError, match="the server stops"):
         ask(batcher, step("none", 0))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_after_an_error_of_the_thread_nobody_waits_for_ever():
+    class BrokenStore(StreamStore):
+        def sweep(self):
+            raise RuntimeError("no memory")
+
+    store = BrokenStore(Tally(), ServingConfig(capacity=8))
+    batcher = Batcher(store)
+    batcher._thread.join(WAIT)
+    assert not batcher.is_alive
+    with pytest.raises(RefusedError, match="the server stops"):
+        ask(batcher, step("a", 1))
+    batcher.close()

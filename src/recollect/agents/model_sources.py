@@ -60,6 +60,11 @@ def _split(source: str | PathLike[str]) -> tuple[str, str]:
     return (kind, name) if colon and kind in ("model", "hub") else ("", "")
 
 
+def ask_hub_again() -> None:
+    """Let the next use of a hub's source ask the hub, in a process that lives longer than one command."""
+    _fetch.cache_clear()
+
+
 @cache  # one command asks for its source several times
 def _fetch(name: str) -> Path:
     repository, _, revision = name.partition("@")

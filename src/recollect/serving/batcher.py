@@ -72,6 +72,9 @@ class Request(NamedTuple):
 class Batcher:
     """The thread that owns a store, and its queue.
 
+    An error of a request goes to its ticket. After an error outside of requests the thread ends, and requests are
+    refused with 503.
+
     Args:
         store: which nobody else may call from now on.
         deliver: called with a batch of outcomes in this thread; by default it settles them there.
@@ -151,6 +154,17 @@ class Batcher:
                 self._changed.notify()
 
     def _run(self) -> None:
+        try:
+            self._serve()
+        finally:  # after an error nobody answers any more: who waits, and who asks later, is told
+            with self._changed:
+                self._closed, left = True, list(self._queue)
+                self._queue.clear()
+            if left:
+                refusal = RefusedError(503, "the server's thread has ended with an error: see its log, and restart it")
+                self._deliver([(request.ticket, refusal) for request in left])
+
+    def _serve(self) -> None:
         swept = time.monotonic()
         while True:
             batch = self._next_batch()

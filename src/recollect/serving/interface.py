@@ -62,7 +62,7 @@ class Interface:
             given: values by name; one value alone where the model reads only one.
 
         Raises:
-            RefusedError: 422, an unknown name, another shape or kind of number, NaN, or a value outside of the space.
+            RefusedError: 422, an unknown name, another shape or kind of number, NaN, or an integer outside its space.
         """
         if not isinstance(given, Mapping):
             if len(self.inputs) > 1:

@@ -10,6 +10,9 @@ from contextlib import contextmanager
 from os import PathLike
 from typing import Any
 
+from torch import nn
+
+from recollect.agents.model_sources import ask_hub_again
 from recollect.config import require
 from recollect.runs.interrupts import Interrupts
 from recollect.serving.config import ServingConfig
@@ -61,14 +64,24 @@ def serve(
     listener = _listen(host, port)
     with listener:
         store = StreamStore(load_model(source, **options), config)
-        app = make_app(store, token=token, reload=lambda: load_model(source, **options), origins=origins)
+
+        def reload() -> nn.Module:
+            ask_hub_again()
+            return load_model(source, **options)
+
+        app = make_app(store, token=token, reload=reload, origins=origins)
         settings = uvicorn.Config(
             app, log_level="warning", access_log=False, ws_max_size=config.most_bytes, timeout_graceful_shutdown=5
         )
-        announce(f"http://{host}:{listener.getsockname()[1]}", token)
+        announce(http_address(host, listener.getsockname()[1]), token)
         server = uvicorn.Server(settings)
         with _ended_by_signals(server):
             server.run(sockets=[listener])
+
+
+def http_address(host: str, port: int) -> str:
+    """Return the URL of a host and a port; an IPv6 address is in brackets."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 @contextmanager

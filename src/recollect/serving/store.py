@@ -156,7 +156,7 @@ class StreamStore:
     def step(self, steps: Sequence[Step]) -> list[Answer | RefusedError]:
         """Take one step of each of some streams, all different, in one call of the model.
 
-        A step that is refused changes nothing, and no other stream.
+        A step that is refused changes nothing, neither in its own stream nor in the others.
 
         Returns:
             What became of each, in order.
