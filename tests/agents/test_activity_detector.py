@@ -266,3 +266,17 @@ def test_tokens_are_averaged_as_by_adaptive_pooling(grid, count):
     shape = pool_shape(grid, count)
     maps = torch.nn.functional.adaptive_avg_pool3d(tokens.mT.unflatten(-1, grid), shape)
     torch.testing.assert_close(pool(tokens, grid, count), maps.flatten(2).mT)
+
+
+def test_flags_and_features_of_another_dtype_are_refused():
+    detector = build("lstm", frame_shape=None)
+    features, is_first = torch.zeros(2, 3, 5), torch.zeros(2, 3, dtype=torch.bool)
+    with pytest.raises(ValueError, match=r"is_first has dtype torch.int64: give bools"):
+        detector(features, detector.initial_state(2), is_first.long())
+    with pytest.raises(ValueError, match=r"is_first has shape \[2, 2\]; this model takes \[2, 3\]"):
+        detector(features, detector.initial_state(2), is_first[:, :2])
+    for dtype in (torch.float16, torch.float64):
+        with pytest.raises(ValueError, match=f"inputs are {dtype}; this model computes in torch.float32"):
+            detector(features.to(dtype), detector.initial_state(2), is_first)
+        with pytest.raises(ValueError, match=f"inputs are {dtype}; this model computes in torch.float32"):
+            detector.stream(2).step(features[:, 0].to(dtype))

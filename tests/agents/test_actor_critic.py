@@ -475,3 +475,56 @@ def test_actions_that_are_not_allowed_are_never_taken():
 def test_a_mask_must_fit_the_actions(observations, actions):
     with pytest.raises(ValueError, match="a mask needs Discrete actions and one number for each"):
         tiny_agent("gru", observations, actions)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [PLACE, MOVES, spaces.MultiDiscrete(np.full((4, 4), 3)), spaces.MultiDiscrete([3, 4]), SCENE],
+    ids=["numbers", "choice", "tiles", "choices", "scene"],
+)
+def test_a_step_of_no_row_moves_nothing(space):
+    agent = tiny_agent("gru", space)
+    inputs, _ = tiny_inputs(space, b=1, t=1)
+    step = at(inputs, 0)
+    seen = step.observation
+    none = {key: leaf[:0] for key, leaf in seen.items()} if isinstance(seen, dict) else seen[:0]
+    stream = agent.stream(2)
+    before = stream.state
+    output = stream.step_rows(ActorInputs(none, step.action[:0], step.reward[:0]), [])
+    assert output.policy.shape == (0, 4) and output.value.shape == (0,)
+    assert all(torch.equal(one, other) for one, other in zip(leaves(stream.state), leaves(before), strict=True))
+
+
+def test_flags_and_parts_of_other_rows_are_refused():
+    agent = tiny_agent("gru", spaces.Dict({"one": PLACE, "two": PLACE}))
+    inputs, is_first = tiny_inputs(agent.observation_space, b=2, t=3)
+    state, seen = agent.initial_state(2), inputs.observation
+    with pytest.raises(ValueError, match=r"is_first has dtype torch.int64: give bools"):
+        agent(inputs, state, is_first.long())
+    with pytest.raises(ValueError, match=r"observations are of \[2, 4\] steps; is_first has \[2, 3\]"):
+        agent(
+            inputs._replace(observation={name: leaf[:, [0, 1, 2, 2]] for name, leaf in seen.items()}), state, is_first
+        )
+    # As many steps in all: they would be mixed.
+    with pytest.raises(ValueError, match=r"two has shape \[3, 2, 3\]; the parts before it begin with \[2, 3\]"):
+        agent(inputs._replace(observation=seen | {"two": seen["two"].transpose(0, 1)}), state, is_first)
+    with pytest.raises(ValueError, match="two is a list; this agent takes a tensor"):
+        agent(inputs._replace(observation=seen | {"two": [0.0]}), state, is_first)
+
+
+def test_a_mask_in_half_precision():
+    agent = tiny_agent("gru", MASKED).half()
+    inputs, _ = tiny_inputs(MASKED, b=1, t=1)
+    step = at(inputs, 0)
+    seen = {"action_mask": torch.tensor([[0, 1, 0, 0]]), "place": step.observation["place"].half()}
+    output = agent.stream(1).step(ActorInputs(seen, step.action, step.reward.half()), True)
+    assert agent.distribution(output.policy).mode().tolist() == [1]
+
+
+def test_a_loaded_agent_acts_in_its_world_whatever_the_dtype_of_the_actions(tmp_path):
+    actions = spaces.MultiDiscrete([3, 2], dtype=np.int32)
+    tiny_agent("gru", PLACE, actions).save(tmp_path)
+    loaded = ActorCritic.load(tmp_path)
+    loaded.require_actions(actions, "a world")
+    with pytest.raises(ValueError, match="action_space="):
+        loaded.require_actions(spaces.MultiDiscrete([3, 3], dtype=np.int32), "a world")

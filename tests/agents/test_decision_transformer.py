@@ -8,6 +8,7 @@ import torch
 from recollect.agents.config import DecisionTransformerConfig
 from recollect.agents.contract import ActorInputs
 from recollect.cores import CORES
+from recollect.state import leaves
 from tiers import first
 
 CORE_CONFIGS = {
@@ -166,3 +167,24 @@ def test_mistakes_are_named():
         agent(torch.zeros(1, 11, 3), torch.zeros(1, 11, dtype=torch.long), torch.zeros(1, 11), torch.zeros(1).long())
     with pytest.raises(ValueError, match=r"core='TokenTuringMachineConfig': choose a core that reads plain vectors"):
         DecisionTransformerConfig(width=16).build(CORES["ttm"](), SEEN, ACTIONS)
+
+
+def test_a_step_that_is_refused_leaves_the_memory_as_it_was():
+    stream = agent_for("causal-transformer").stream(2)
+    good = ActorInputs(torch.randn(2, 3), torch.tensor([1, 2]), torch.ones(2))
+    stream.step(good, True)
+    stream.step(good)
+    before = leaves(stream.state)
+    refused = {
+        r"observation has shape \[2, 7\]": (good._replace(observation=torch.zeros(2, 7)), False),
+        r"observation=1: give 2 rows": (good._replace(observation=torch.zeros(1, 3)), False),
+        r"reward has shape \[2, 1\]; this stream takes \[2\]": (good._replace(reward=torch.ones(2, 1)), False),
+        r"action has shape \[2, 1\]; this stream takes \[2\]": (good._replace(action=torch.ones(2, 1).long()), False),
+        r"action=9 in row 1": (good._replace(action=torch.tensor([0, 9])), False),
+        r"is_first has dtype torch.int64": (good, torch.zeros(2, dtype=torch.long)),
+        r"is_first has shape \[3\]": (good, torch.zeros(3, dtype=torch.bool)),
+    }
+    for line, (inputs, is_first) in refused.items():
+        with pytest.raises(ValueError, match=line):
+            stream.step(inputs, is_first)
+        assert all(torch.equal(one, other) for one, other in zip(before, leaves(stream.state), strict=True)), line

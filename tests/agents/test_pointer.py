@@ -155,3 +155,15 @@ def test_a_stream_resets_the_given_rows(forgotten):
     cleared = torch.zeros(3, dtype=torch.bool)
     cleared[forgotten if forgotten else slice(0)] = True
     torch.testing.assert_close(live.state.recent, torch.where(cleared[:, None, None], 0.0, before))
+
+
+def test_a_state_of_another_model_is_refused():
+    ours = model()
+    x, is_first = rows()
+    with pytest.raises(ValueError, match="state is a GRUState: give one of this model's initial_state"):
+        ours(x, ours.core.initial_state(3), is_first)
+    stream, state = ours.stream(3), ours.initial_state(3)
+    with pytest.raises(ValueError, match="state is a GRUState; this stream continues from a PointerState"):
+        stream.load_state(state.core)
+    with pytest.raises(ValueError, match=r"state.recent is torch.float32 .* this stream keeps torch.float64"):
+        stream.load_state(state._replace(recent=state.recent.float()))

@@ -145,3 +145,9 @@ def test_bad_inputs_and_settings_are_named():
         model(TaskSpec(vocabulary=7, input_dim=None, num_classes=2, length=11, parts=2))
     with pytest.raises(ValueError, match="choose a task with tokens"):
         model(Arrays().spec, restores=True)
+
+
+def test_floats_of_another_dtype_are_refused():
+    ours = model(spec=TaskSpec(vocabulary=None, input_dim=4, num_classes=3, length=12))
+    with pytest.raises(ValueError, match=r"inputs are torch.float16; this model computes in torch.float64"):
+        ours(torch.zeros(2, 12, 4, dtype=torch.float16))

@@ -200,3 +200,14 @@ def test_whole_rows_are_one_episode_of_a_core_that_can_read_them():
         SequenceModelConfig(whole_rows=True, given_memory="streamed")
     with pytest.raises(ValueError, match="whole_rows needs whole rows"):
         SupervisedConfig(task=Copying(), core=tiny_core("tlb"), agent=SequenceModelConfig(whole_rows=True), unroll=3)
+
+
+@pytest.mark.parametrize(
+    ("own", "given"),
+    [(torch.float32, torch.float16), (torch.float32, torch.bfloat16), (torch.float64, torch.float32)],
+)
+def test_floats_of_another_dtype_are_refused(own, given):
+    model = tiny_model("gru", input_dim=4).to(own)
+    is_first = torch.zeros(2, 3, dtype=torch.bool)
+    with pytest.raises(ValueError, match=f"inputs are {given}; this model computes in {own}: give inputs.to"):
+        model(torch.zeros(2, 3, 4, dtype=given), model.initial_state(2), is_first)

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from recollect.agents.config import ActivityDetectorConfig
+from recollect.agents.input_checks import require_float_dtype, require_is_first
 from recollect.agents.registry import REGISTRY
 from recollect.agents.saved_model import SavedModel
 from recollect.agents.streams import ModelStream
@@ -121,6 +122,7 @@ class ActivityDetector(SavedModel):
             ValueError: inputs of the wrong shape or dtype, or frames that do not fill the backbone's segments.
         """
         self.check(inputs, time=True)
+        require_is_first(is_first, tuple(inputs.shape[:2]))
         batch, steps, f = *inputs.shape[:2], self.frames_per_step
         if steps % f:
             raise ValueError(f"inputs have {steps} frames: this backbone reads {f} at once, give a multiple")
@@ -177,6 +179,8 @@ class ActivityDetector(SavedModel):
             wanted = f"features, floats [{axes}, {self.feature_dim}]"
         if not fits:
             raise ValueError(f"inputs are {inputs.dtype} {list(inputs.shape)}; this detector takes {wanted}")
+        if self.backbone is None:
+            require_float_dtype(inputs, self.norm.weight.dtype)
 
     def describe(self) -> dict[str, Any]:
         """Return everything but the weights, as JSON data."""
@@ -231,7 +235,11 @@ class ActivityStream(ModelStream):
 
         Args:
             inputs: frames ``[b, y, x, 3]``, or features ``[b, feature_dim]``: a tensor, a NumPy array or a list.
-            is_first: bool ``[b]``, or one bool for all rows; True resets that row before the frame.
+            is_first: bool ``[b]``, or one bool for all rows; True resets that row before the frame, or before its whole
+                segment where the backbone reads several frames at once. None: no reset.
+
+        Raises:
+            ValueError: inputs of the wrong shape or dtype; rows in the middle of a segment, and others that are not.
         """
         return self._step(inputs, is_first, None)
 
@@ -272,8 +280,9 @@ class ActivityStream(ModelStream):
             raise ValueError(
                 f"inputs are {list(inputs.shape)}: the segment began with {list(sizes.pop())}, give one size"
             )
-        given = to_first(is_first, len(numbers), self.like.device).tolist()
-        first = [self._first[row] or begins for row, begins in zip(numbers, given, strict=True)]
+        given = to_first(is_first, len(numbers), self.like.device)
+        require_is_first(given, (len(numbers),))
+        first = [self._first[row] or begins for row, begins in zip(numbers, given.tolist(), strict=True)]
         if not numbers or waiting.pop() + 1 < self.model.frames_per_step:
             # Copies, because a camera may write its next frame into the same buffer.
             for row, frame, begins in zip(numbers, inputs.clone(), first, strict=True):
@@ -285,7 +294,10 @@ class ActivityStream(ModelStream):
 
     @torch.no_grad()
     def step_unreadable(self) -> Tensor:
-        """Return NaN for frames that cannot be read; they enter the memory as zeros."""
+        """Return NaN ``[b, k]`` for a frame of every row that cannot be read; zeros enter the memory in its place.
+
+        A segment of several frames that is not full is dropped.
+        """
         size = (self.batch_size, self.model.num_tokens, self.model.config.width)
         tokens = torch.full(size, torch.nan, dtype=self.like.dtype, device=self.like.device)
         return self._advance(tokens, None, self._first)

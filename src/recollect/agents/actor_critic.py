@@ -6,9 +6,12 @@
     f_t = LN(mean_r y_t)                                                       features, [b, t, d]
     policy_t = parameters of the action distribution;   value_t = V(f_t)       [b, t, p];   [b, t]
 
-With ``previous_action="logits"`` e_t has policy_{t-1} in place of the action. With ``skip`` the heads read
-[f_t, mean u_t]. Where an image has a FiLM encoder and the core reads tokens, W_in makes one token of each place of the
-map (film_encoders.py).
+With ``previous_action="logits"`` e_t has policy_{t-1} in place of the action; for cores that read their own outputs
+(``output_feedback_dim``) it ends with the first numbers of f_{t-1}. All that e_t has of the past may go through a
+matrix first (``past_dim``), and the reward may be clipped (``clip_reward``). With ``skip`` the heads read [f_t, mean
+u_t]. With ``norm_values`` V is a running mean plus a running deviation times the head's output (normalization.py).
+Where an image has a FiLM encoder and the core reads tokens, W_in makes one token of each place of the map
+(film_encoders.py).
 
 The agent follows the contract of the cores: state in, state out, ``is_first`` the only reset signal, and a stream
 (:meth:`ActorCritic.stream`) with the same numbers. The encoders process all b * t steps at once.
@@ -30,11 +33,12 @@ from recollect.agents.contract import ActorInputs
 from recollect.agents.decoders import Decoders
 from recollect.agents.encoders import Layers, ObservationEncoder
 from recollect.agents.film_encoders import TokenJoin
+from recollect.agents.input_checks import require_is_first
 from recollect.agents.normalization import ReturnNorm
 from recollect.agents.policies import ACTION_MASK, Distribution, has_action_mask, mask_logits, policy_for
 from recollect.agents.registry import REGISTRY
 from recollect.agents.saved_model import SavedModel
-from recollect.agents.spaces import space_from_json, space_to_json
+from recollect.agents.spaces import is_same_space, space_from_json, space_to_json
 from recollect.agents.streams import ModelStream
 from recollect.config import from_json, to_json
 from recollect.cores.arrays import First, all_tensors, to_array, to_first, to_tensors
@@ -126,7 +130,7 @@ class ActorCritic(SavedModel):
 
     def require_actions(self, space: gymnasium.Space[Any], world: str) -> None:
         """Raise ``ValueError`` unless a world has this agent's action space."""
-        if space != self.action_space:
+        if not is_same_space(space, self.action_space):
             raise ValueError(
                 f"action_space={space} of {world}: this agent was made for {self.action_space}; give the world the "
                 "same action set (in Atari the option full_action_space), or train another agent"
@@ -156,6 +160,8 @@ class ActorCritic(SavedModel):
         config = self.config
         self._check(inputs, is_first)
         seen = self.encoder(inputs.observation, is_first.ndim)
+        if seen.shape[:-1] != is_first.shape:
+            raise ValueError(f"observations are of {list(seen.shape[:-1])} steps; is_first has {list(is_first.shape)}")
         past = []
         if config.previous_action == "action":
             past.append(self.policy.encode(inputs.action))
@@ -266,6 +272,7 @@ class ActorCritic(SavedModel):
         return ActorStream(self, batch_size, Precision(weights=weights, cache=cache))
 
     def _check(self, inputs: ActorInputs, is_first: Tensor) -> None:
+        require_is_first(is_first)
         lead = is_first.shape
         shape = self.action_space.shape or ()
         if self.config.previous_action == "action" and inputs.action.shape != (*lead, *shape):

@@ -41,8 +41,8 @@ class ActorCriticConfig:
     encoders: EncoderConfig = field(default_factory=EncoderConfig)
     """Encoders of the observations."""
     width: int | None = 128
-    """Width of the core's input (of one token, for cores that read tokens). None: the core reads the encoders' vectors
-    unchanged."""
+    """Width of the core's input (of one token, for cores that read tokens). None: that of the encoders' vectors,
+    which a core that reads one vector a step gets unchanged."""
     previous_action: Literal["none", "action", "logits"] = "action"
     """Input about the previous step: the action; the logits of the policy that drew it, as computed then (George 2021);
     or nothing."""
@@ -55,8 +55,9 @@ class ActorCriticConfig:
     clip_reward: float | None = None
     """Absolute bound on the reward that is read; 1 as in IMPALA. None: no bound."""
     norm_inputs: bool = True
-    """Normalise the core's input, where ``width`` is not None. Memories compare inputs of different times, and
-    the vectors of untrained encoders are too small for attention to distinguish them."""
+    """Normalise the core's input, where a linear map makes it (``width`` is not None, or the core reads tokens).
+    Memories compare inputs of different times, and the vectors of untrained encoders are too small for attention to
+    distinguish them."""
     norm: bool = True
     """Normalise the core's output before the heads."""
     skip: bool = False

@@ -33,10 +33,11 @@ from recollect.agents.actor_critic import ActorCriticOutput, inputs_to_tensors
 from recollect.agents.config import DecisionTransformerConfig
 from recollect.agents.contract import ActorInputs
 from recollect.agents.encoders import ObservationEncoder
+from recollect.agents.input_checks import require_is_first
 from recollect.agents.policies import ACTION_MASK, Distribution, has_action_mask, mask_logits, policy_for
 from recollect.agents.registry import REGISTRY
 from recollect.agents.saved_model import SavedModel
-from recollect.agents.spaces import space_from_json, space_to_json
+from recollect.agents.spaces import is_same_space, space_from_json, space_to_json
 from recollect.agents.streams import ModelStream
 from recollect.config import from_json, require, to_json
 from recollect.cores.arrays import First, to_array, to_first
@@ -87,7 +88,7 @@ class DecisionTransformer(SavedModel):
 
     def require_actions(self, space: gymnasium.Space[Any], world: str) -> None:
         """Raise ``ValueError`` unless a world has this agent's action space."""
-        if space != self.action_space:
+        if not is_same_space(space, self.action_space):
             raise ValueError(f"action_space={space} of {world}: this agent was made for {self.action_space}")
 
     def forward(self, observation: Any, action: Tensor, return_to_go: Tensor, timestep: Tensor) -> Tensor:
@@ -267,7 +268,8 @@ class DecisionStream(ModelStream):
             is_first: bool ``[b]``, or one bool for all rows; True begins an episode and a context.
 
         Raises:
-            ValueError: a previous action is outside of its space.
+            ValueError: a part of the inputs has the wrong shape or dtype, or a previous action is outside of its space;
+                the stream has not moved.
         """
         first = to_first(is_first, self.batch_size, self.like.device)
         given = inputs_to_tensors(inputs, self.like)
@@ -300,14 +302,18 @@ class DecisionStream(ModelStream):
 
     def _step(self, inputs: ActorInputs, is_first: Tensor) -> ActorCriticOutput:
         agent, config = self.model, self.model.config
+        require_is_first(is_first, (self.batch_size,))
         first = is_first.tolist()
         begins = [new or not count for new, count in zip(first, self.count, strict=True)]
-        if not all(begins):
-            agent.policy.require_valid(inputs.action, torch.tensor(begins), agent.action_space)
-        self.return_to_go = self.return_to_go - inputs.reward.to(self.return_to_go.dtype)
+        self._check(inputs, begins)
+        return_to_go = self.return_to_go - inputs.reward.to(self.return_to_go.dtype)
         if any(first):
-            self.return_to_go = torch.where(is_first, config.target_return, self.return_to_go)
-        tokens = torch.stack((agent.return_token(self.return_to_go), agent.observation_token(inputs.observation, 1)), 1)
+            return_to_go = torch.where(is_first, config.target_return, return_to_go)
+        seen = agent.observation_token(inputs.observation, 1)
+        require(len(seen) == self.batch_size, "observation", len(seen), f"give {self.batch_size} rows")
+        tokens = torch.stack((agent.return_token(return_to_go), seen), 1)
+        # The memory changes from here on, where all inputs have been read: a step that is refused leaves it as it was.
+        self.return_to_go = return_to_go
         if not all(begins):  # rows that begin have no previous action; their reset clears it
             action = agent.action_token(inputs.action)[:, None]
             self._write([max(count - 1, 0) for count in self.count], slice(2, 3), action)
@@ -326,6 +332,18 @@ class DecisionStream(ModelStream):
             outputs = self._continue(tokens, begins)
         self.count = [count + 1 for count in self.count]
         return ActorCriticOutput(agent.decide(outputs, inputs.observation), self.return_to_go, outputs)
+
+    def _check(self, inputs: ActorInputs, begins: list[bool]) -> None:
+        """Raise ``ValueError`` unless reward and previous action fit this stream."""
+        if inputs.reward.shape != (self.batch_size,):
+            raise ValueError(f"reward has shape {list(inputs.reward.shape)}; this stream takes [{self.batch_size}]")
+        if all(begins):
+            return  # no action came before
+        space = self.model.action_space
+        want = (self.batch_size, *(space.shape or ()))
+        if inputs.action.shape != want:
+            raise ValueError(f"action has shape {list(inputs.action.shape)}; this stream takes {list(want)}")
+        self.model.policy.require_valid(inputs.action, torch.tensor(begins), space)
 
     def _long(self, numbers: list[Any]) -> Tensor:
         return torch.tensor(numbers, dtype=torch.long, device=self.rows.device)

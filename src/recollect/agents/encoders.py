@@ -169,11 +169,18 @@ class ObservationEncoder(nn.Module):
 
     def leaves(self, observation: Any, lead: int, *, flat: bool = True) -> Iterator[tuple[str, Tensor]]:
         """Yield ``(name, tensor)`` of every part, with the leading axes flattened where ``flat``."""
+        begins: torch.Size | None = None
         for name, space in self.parts.items():
             leaf = _pick(observation, name, space)
             if leaf.ndim != lead + len(space.shape or ()) or leaf.shape[lead:] != (space.shape or ()):
                 axes = ", ".join(["b", "t"][:lead] + [str(size) for size in space.shape or ()])
                 raise ValueError(f"{name} has shape {list(leaf.shape)}; this agent takes [{axes}]")
+            begins = leaf.shape[:lead] if begins is None else begins
+            if leaf.shape[:lead] != begins:  # flattened, rows and steps of the parts could be mixed in silence
+                raise ValueError(
+                    f"{name} has shape {list(leaf.shape)}; the parts before it begin with {list(begins)}: give all "
+                    "parts of the same rows and steps"
+                )
             yield name, leaf.flatten(0, lead - 1) if flat and lead > 1 else leaf
 
 
@@ -211,6 +218,8 @@ def _pick(observation: Any, name: str, space: spaces.Space[Any]) -> Tensor:
             observation = observation[key] if isinstance(observation, dict) else observation[int(key)]
         except (KeyError, IndexError, ValueError, TypeError):
             raise ValueError(f"observation has no part {name!r}; this agent needs it, of {space}") from None
+    if not isinstance(observation, Tensor):
+        raise ValueError(f"{name} is a {type(observation).__name__}; this agent takes a tensor, of {space}")
     return observation
 
 
@@ -239,7 +248,7 @@ class MLP(Encoder):
         if not isinstance(space, spaces.Box) or 0 in space.shape:
             raise ValueError(f"{space} holds no numbers: use a Box that is not empty")
         self.scale = 1 / 255 if space.dtype == np.uint8 and space.high.max() > 1 and config.scale_images else 1.0
-        width = int(np.prod(space.shape))
+        self.width = width = int(np.prod(space.shape))
         self.norm = RunningNorm(width) if config.norm_numbers else None
         self.keeps_statistics = config.norm_numbers
         self.layers = Layers(width, config.hidden, config.activation)
@@ -259,7 +268,7 @@ class MLP(Encoder):
             self.norm.update(self._flat(observation))
 
     def _flat(self, observation: Tensor) -> Tensor:
-        flat = observation.reshape(observation.shape[0], -1).to(self.like.dtype)
+        flat = observation.reshape(observation.shape[0], self.width).to(self.like.dtype)
         return flat * self.scale if self.scale != 1 else flat
 
 
@@ -281,7 +290,7 @@ class Tiles(Encoder):
         if len(space.shape) not in (2, 3) or high - low >= MOST_SYMBOLS:
             raise ValueError(f"{space} is no grid of symbols: [y, x] or [y, x, c] of few different integers")
         y, x, c = (*space.shape, 1)[:3]
-        self.sides = (y, x, c)
+        self.sides, self.cells = (y, x, c), y * x
         self.shape = space.shape
         self.low, self.vocabulary = low, high - low + 1
         self.table = nn.Embedding(c * self.vocabulary, config.tile_dim)
@@ -289,7 +298,8 @@ class Tiles(Encoder):
         with torch.no_grad():
             self.table.weight[:: self.vocabulary] = 0
         self.register_buffer("offset", torch.arange(c, dtype=torch.int32) * self.vocabulary - low, persistent=False)
-        self.layers = Layers(y * x * config.tile_dim, config.hidden, config.activation)
+        self.width = y * x * config.tile_dim
+        self.layers = Layers(self.width, config.hidden, config.activation)
         self.dim = self.layers.dim
 
     offset: Tensor
@@ -298,7 +308,7 @@ class Tiles(Encoder):
         """Encode grids of symbols ``[n, y, x(, c)]`` as features ``[n, dim]``."""
         index = observation.reshape(-1, self.sides[2]).int() + self.offset
         cells = table_sums(index, self.table.weight)  # n*y*x d
-        return self.layers(cells.reshape(observation.shape[0], -1))
+        return self.layers(cells.reshape(observation.shape[0], self.width))
 
 
 class FiLMTiles(Tiles):
@@ -332,7 +342,7 @@ class FiLMTiles(Tiles):
     def forward(self, observation: Tensor, words: Tensor) -> Tensor:  # type: ignore[override]
         """Encode grids of symbols ``[n, y, x(, c)]``, modulated by sentences ``[n, words]``: ``[n, dim]``."""
         index = observation.reshape(-1, self.sides[2]).int() + self.offset
-        cells = table_sums(index, self.table.weight).unflatten(0, (observation.shape[0], -1))  # n yx d
+        cells = table_sums(index, self.table.weight).unflatten(0, (observation.shape[0], self.cells))  # n yx d
         scale, shift = (self.words(words.int()) * (1 + self.places)).sum(1, keepdim=True).chunk(2, -1)
         cells = F.relu(self.outer(F.relu(self.inner(cells) * (1 + scale) + shift)))
         return self.layers(cells.flatten(1))

@@ -101,7 +101,7 @@ class RunningNorm(nn.Module):
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Normalise inputs ``[..., dim]`` by the running mean and variance, and limit what is far out."""
+        """Normalise inputs ``[..., dim]`` by the running mean and variance, and clip to -10..10."""
         return ((inputs - self.mean) * (self.variance + 1e-8).rsqrt()).clamp(-LARGEST, LARGEST)
 
     @torch.no_grad()

@@ -24,10 +24,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recollect.agents.config import SequenceClassifierConfig
+from recollect.agents.input_checks import require_float_dtype, require_tokens
 from recollect.agents.normalization import Standardization, described_scales
 from recollect.agents.registry import REGISTRY
 from recollect.agents.saved_model import SavedModel
-from recollect.agents.tokens import require_tokens
 from recollect.config import from_json, require, to_json
 from recollect.encoders.config import EncoderConfig
 from recollect.encoders.contract import Encoding, require_rows
@@ -89,7 +89,7 @@ class SequenceClassifier(SavedModel):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, inputs: Tensor, padding: Tensor | None = None, *, standardized: bool = False) -> Tensor:
-        """Return logits, or values in the units of the training data, ``[b, classes]`` of every row.
+        """Return logits, or values in the units of the training data (float64), ``[b, classes]`` of every row.
 
         Args:
             inputs: tokens, long ``[b, t]``, or raw floats ``[b, t, input_dim]``.
@@ -217,6 +217,8 @@ class SequenceClassifier(SavedModel):
             require_tokens(inputs, self.vocabulary)
         elif self.input_norm is not None:
             self.input_norm.require_precision(inputs.dtype)
+        elif self.vocabulary is None:
+            require_float_dtype(inputs, self.head[0].weight.dtype)
 
     def _check_patches(self, length: int) -> None:
         """Raise ``ValueError`` unless rows of this length fit positions and encoder."""

@@ -22,12 +22,12 @@ from torch import Tensor, nn
 
 from recollect.agents import external_memory
 from recollect.agents.config import SequenceModelConfig
+from recollect.agents.input_checks import require_float_dtype, require_tokens
 from recollect.agents.normalization import Standardization, described_scales
 from recollect.agents.pointer import PointerState, newest, point
 from recollect.agents.registry import REGISTRY
 from recollect.agents.saved_model import SavedModel
 from recollect.agents.streams import ModelStream
-from recollect.agents.tokens import require_tokens
 from recollect.config import from_json, require, to_json
 from recollect.cores.arrays import First, Numbers, to_array, to_tensor
 from recollect.cores.config import CoreConfig
@@ -112,6 +112,8 @@ class SequenceModel(SavedModel):
     ) -> tuple[Tensor, Any]:
         """Return logits, or values in the units of the training data, ``[b, t, classes]``, and the new state.
 
+        Values are float64, because numbers with a large mean and a small deviation are all alike in float32.
+
         With ``given_memory`` all steps of a question have its answer, those of the memory are meaningless, and the
         state is unchanged.
 
@@ -124,7 +126,8 @@ class SequenceModel(SavedModel):
             standardized: return values in standard deviations from their mean, as losses need them.
 
         Raises:
-            ValueError: inputs of the wrong rank, width or dtype, or a token outside the vocabulary.
+            ValueError: inputs of the wrong rank, width or dtype, a token outside the vocabulary, or a state of another
+                model; with ``whole_rows`` or ``given_memory``, rows that do not have that form.
         """
         answers, state = self._answer(inputs, state, is_first, padding)
         return (answers if standardized or self.target_norm is None else self.target_norm.invert(answers)), state
@@ -138,6 +141,8 @@ class SequenceModel(SavedModel):
         if not self.points:
             outputs, state = self.read(items, state, is_first, padding)
             return self.decode(outputs), state
+        if not isinstance(state, PointerState):
+            raise ValueError(f"state is a {type(state).__name__}: give one of this model's initial_state(batch_size)")
         outputs, memory = self.read(items, state.core, is_first, padding)
         choices, recent = newest(items, state.recent, is_first)
         return point(self.decode(outputs), choices), PointerState(memory, recent)
@@ -155,8 +160,16 @@ class SequenceModel(SavedModel):
         return self.core.encode(items, padding)
 
     def answer_questions(self, items: Tensor, is_first: Tensor) -> Tensor:
-        """Return the answers' logits ``[b, t, classes]`` in rows that begin with facts to remember and end with
-        questions to them, each of which is read with the same memory.
+        """Return logits ``[b, t, classes]`` for rows of a memory and questions about it (see external_memory.py).
+
+        All steps of a question have its logits; those of the memory are zeros.
+
+        Args:
+            items: embedded inputs ``[b, t, d]``.
+            is_first: bool ``[b, t]``; the first episode is the memory, each later one a question.
+
+        Raises:
+            ValueError: the rows have their episodes at different steps, or as the two ways of reading.
         """
         start, length = external_memory.layout(is_first)
         memory, questions = items[:, :start], items[:, start:].unflatten(1, (-1, length))  # b k t d
@@ -224,6 +237,8 @@ class SequenceModel(SavedModel):
                 f"inputs are float64; this model computes in {self.norm.weight.dtype} and has no scale of its inputs: "
                 "convert them, or build it with the task's input_scale"
             )
+        else:
+            require_float_dtype(inputs, self.norm.weight.dtype)
 
     def describe(self) -> dict[str, Any]:
         """Return everything but the weights, as JSON data."""
@@ -294,10 +309,13 @@ class SequenceStream(ModelStream):
         if self.recent is None:
             self.core.check_state(state, batch_size)
             return
+        if not isinstance(state, PointerState):
+            raise ValueError(f"state is a {type(state).__name__}; this stream continues from a PointerState")
         self.core.check_state(state.core, batch_size)
-        want = (self.batch_size if batch_size is None else batch_size, *self.recent.shape[1:])
-        if state.recent.shape != want:
-            raise ValueError(f"state.recent has shape {list(state.recent.shape)}, this model keeps {list(want)}")
+        want, own = (self.batch_size if batch_size is None else batch_size, *self.recent.shape[1:]), self.recent
+        if state.recent.shape != want or state.recent.dtype != own.dtype or state.recent.device != own.device:
+            found = f"{state.recent.dtype} {list(state.recent.shape)} on {state.recent.device}"
+            raise ValueError(f"state.recent is {found}, this stream keeps {own.dtype} {list(want)} on {own.device}")
 
     def largest_counters(self) -> dict[str, int]:
         """Return the integer leaves of the state that are counters, with their largest value."""
@@ -320,12 +338,18 @@ class SequenceStream(ModelStream):
     def step(self, inputs: Numbers, is_first: First = None) -> np.ndarray: ...
 
     def step(self, inputs: Tensor | Numbers, is_first: First = None) -> Tensor | np.ndarray:
-        """Return logits, or values in the units of the training data, ``[b, classes]``: a NumPy array unless given a
-        tensor.
+        """Return logits, or values in the units of the training data, ``[b, classes]``.
 
         Args:
             inputs: tokens ``[b]`` or raw floats ``[b, input_dim]``: a tensor, a NumPy array or a list.
             is_first: bool ``[b]``, or one bool for all rows; True resets that row before the step. None: no reset.
+
+        Returns:
+            A tensor for a tensor, else a NumPy array.
+
+        Raises:
+            ValueError: inputs of the wrong rank, width or dtype, or a token outside the vocabulary; the weights have
+                changed since the stream was made.
         """
         return self._step(inputs, is_first, None)
 

@@ -83,6 +83,14 @@ def is_image(space: spaces.Box) -> bool:
     return large and (space.dtype == np.uint8 or len(space.shape) == 3)
 
 
+def is_same_space(one: spaces.Space[Any], other: spaces.Space[Any]) -> bool:
+    """Return whether two spaces have the same elements; integers may differ in their dtype, which no file keeps."""
+    if one == other:
+        return True
+    choices = (spaces.Discrete, spaces.MultiDiscrete)
+    return isinstance(one, choices) and isinstance(other, choices) and space_to_json(one) == space_to_json(other)
+
+
 def space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
     """Return a space as JSON data.
 

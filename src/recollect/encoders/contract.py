@@ -5,6 +5,8 @@
     inputs    float [b, t, input_dim], positions included      padding   bool [b, t], True at steps to be ignored
     outputs   float [b, t, d], zeros at padded steps           summary   float [b, d], or None
 
+swin-v2, which merges patches, has outputs of fewer steps.
+
 1. The content of padded steps changes nothing, and neither does the number of padded steps after a row.
 2. Rows never mix.
 
@@ -79,8 +81,9 @@ class Mixer(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, inputs: Tensor, padding: Tensor | None) -> Tensor:
-        """Mix information between the steps of rows ``[b, t, d]``; padded steps are not read, and their outputs are not
-        used.
+        """Mix information between the steps of rows ``[b, t, d]``, ``-> [b, t, d]``.
+
+        Padded steps are not read, and their outputs are not used.
         """
 
 

@@ -27,9 +27,7 @@ class ChunkAttention(Mixer):
         self.attention = MultiHeadAttention(config.dim, config.num_heads)
 
     def forward(self, inputs: Tensor, padding: Tensor | None) -> Tensor:
-        """Attend from every chunk of the steps ``[b, t, d]`` to itself and to chunks before it; padded steps are not
-        read.
-        """
+        """Attend from every chunk of ``[b, t, d]`` to itself and the chunks before it; padded steps are not read."""
         b, t, _ = inputs.shape
         extra = -t % self.chunk_len
         real = inputs.new_ones(b, t, dtype=torch.bool) if padding is None else ~padding
@@ -43,9 +41,7 @@ class ChunkAttention(Mixer):
         return self.attention.out(merge_heads(read)).unflatten(0, (b, chunks.shape[1])).flatten(1, 2)[:, :t]
 
     def _with_past(self, chunks: Tensor) -> Tensor:
-        """Join each chunk with the p chunks before it, oldest first, or zeros: ``[b, n, K, ...] -> [b, n, (p + 1) K,
-        ...]``.
-        """
+        """Join each chunk with p before it, oldest first, or zeros: ``[b, n, K, ...] -> [b, n, (p + 1) K, ...]``."""
         n = chunks.shape[1]
         empty = torch.zeros_like(chunks[:, :1]).expand(-1, min(self.past_chunks, n), *chunks.shape[2:])
         longer = torch.cat((empty, chunks), 1)
