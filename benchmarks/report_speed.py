@@ -123,7 +123,7 @@ def full_tables() -> str:
             f"`{f['core']}`",
             *(f"{f[name]:,}" for name in ("parameters", "state_bytes", "stream_bytes", "flops_per_step")),
             f"{f['flops_counted'] / f['flops_per_step']:.3f}",
-            f"{f['walk'][-1]['resident_growth'] / 2**20:+.1f} MB",
+            f"{f['walk'][-1]['resident_growth'] / 1e6:+.1f} MB",
         )
         for f in cores["cores"]
     ]
