@@ -218,7 +218,7 @@ class SequenceClassifier(SavedModel):
         elif self.input_norm is not None:
             self.input_norm.require_precision(inputs.dtype)
         elif self.vocabulary is None:
-            require_float_dtype(inputs, self.head[0].weight.dtype)
+            require_float_dtype(inputs, next(self.head.parameters()).dtype)
 
     def _check_patches(self, length: int) -> None:
         """Raise ``ValueError`` unless rows of this length fit positions and encoder."""

@@ -9,12 +9,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import gymnasium
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from recollect.agents.contract import ActorInputs, ActorOutput, Agent, as_previous_output, no_previous_output
 from recollect.agents.policies import marginal_policy
@@ -298,7 +298,7 @@ def evaluation_mode(agent: Agent, seed: int) -> Iterator[None]:
     states = random_states()
     try:
         seed_everything(seed)
-        with eval_mode(agent):
+        with eval_mode(cast(nn.Module, agent)):
             yield
     finally:
         restore_random_states(states.tensors, states.data)
