@@ -50,8 +50,8 @@ VISUAL_MATCH = study(
     "Visual match",
     "section 3.4 and figure 6a",
     "Share of episodes with the right door; the published grid form. Lite: phases of 8, 28 and 16 steps, apples "
-    "without reward, doors that keep their places; windows of 7 steps; agents do not see their previous action, which "
-    "could carry the colour.",
+    "without reward, doors that keep their places; windows of 7 steps, which are enough for an agent that keeps the "
+    "colour by where it stands, or by its previous action.",
     visual_match,
     {"lite": 2, "paper": 4},
     _tests,
