@@ -56,8 +56,8 @@ ONE_LAYER = (
     "at chance with two dances, so their scores with more dances say nothing"
 )
 DOORS = (
-    "no reward for apples, doors that keep their places; a memory of seven steps can keep the colour by where the "
-    "agent stands, which no memory at all cannot"
+    "no reward for apples, doors that keep their places; seven steps of memory are enough, as the agent can stand at "
+    "another wall for each colour"
 )
 STAND_IN = "made-up rows are solved by nearly every encoder, so their order says nothing"
 WITHIN = "lag within the window"
