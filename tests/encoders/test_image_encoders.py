@@ -133,7 +133,7 @@ def test_swin_reads_other_sizes_as_a_model_that_was_built_for_them():
     small.double(), large.double()
     assert torch.equal(small(inputs[128].double()), large(inputs[128].double()))
     with pytest.raises(ValueError, match="4 stages merge 12 patches per side too often"):
-        small(Shapes(size=48).sample(1, torch.Generator()).inputs)
+        small(Shapes(size=48).sample(1, torch.Generator()).inputs.double())
 
 
 def test_swin_equals_transformers():
