@@ -1,5 +1,6 @@
 """Random changes of a run's config.json: the same config is loaded, or one error says what is wrong and what to do."""
 
+import copy
 import json
 import shutil
 
@@ -96,7 +97,7 @@ def change(data, keys, value):
     if value is ...:
         data.pop(keys[-1])
     else:
-        data[keys[-1]] = value
+        data[keys[-1]] = copy.deepcopy(value)  # later changes may go into it, and other examples draw it again
 
 
 @MANY
