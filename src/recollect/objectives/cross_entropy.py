@@ -20,6 +20,11 @@ def require_shapes(logits: Tensor, targets: Tensor, mask: Tensor) -> None:
             f"logits {list(logits.shape)}, targets {list(targets.shape)} and mask {list(mask.shape)} do not agree: "
             "give [b, t, classes], [b, t] and [b, t]"
         )
+    require_bool(mask)
+
+
+def require_bool(mask: Tensor) -> None:
+    """Raise ``ValueError`` unless a mask holds bools; others would be read as indices."""
     if mask.dtype != torch.bool:
         raise ValueError(f"mask has dtype {mask.dtype}: use mask.bool()")
 

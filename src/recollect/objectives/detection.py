@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from recollect.objectives.cross_entropy import require_bool
+
 
 def detection_loss(logits: Tensor, targets: Tensor, mask: Tensor, smoothing: float = 0.0) -> Tensor:
     """Return the mean loss of the asked steps, in float32 or better.
@@ -32,8 +34,7 @@ def detection_loss(logits: Tensor, targets: Tensor, mask: Tensor, smoothing: flo
             f"logits {list(logits.shape)}, targets {list(targets.shape)} and mask {list(mask.shape)} do not agree: "
             "give [b, t, k], [b, t, k] and [b, t]"
         )
-    if mask.dtype != torch.bool:
-        raise ValueError(f"mask has dtype {mask.dtype}: use mask.bool()")
+    require_bool(mask)
     asked = logits[mask].to(torch.promote_types(logits.dtype, torch.float32))
     labels = targets[mask].to(asked.dtype)
     if smoothing:

@@ -81,7 +81,7 @@ def reinforced(
     *,
     unroll: int,
     updates: int,
-    seconds: float,
+    seconds: float | None,
     learning_rate: float = 1e-3,
 ) -> ImpalaConfig:
     """Return the run of an agent that learns by reinforcement and reconstruction alone.
@@ -91,7 +91,7 @@ def reinforced(
         core: memory of the agent.
         unroll: steps of a rollout.
         updates: optimiser steps on a rollout of 128 rows; with 4, on 32 rows each, as in table 1.
-        seconds: processor time that ends the run.
+        seconds: processor time that ends the run; None: a million rollouts do.
         learning_rate: of Adam, constant after 100 updates.
     """
     encoders = EncoderConfig(sentence_dim=32, word_dim=16, norm_sentences=True)

@@ -56,14 +56,21 @@ class MakeRun(Protocol):
     """Function that returns the run of an agent with a core in a world."""
 
     def __call__(
-        self, world: WorldConfig, core: CoreConfig, *, unroll: int, updates: int, seconds: float, learning_rate: float
+        self,
+        world: WorldConfig,
+        core: CoreConfig,
+        *,
+        unroll: int,
+        updates: int,
+        seconds: float | None,
+        learning_rate: float,
     ) -> ImpalaConfig:
         """Return the run, as :func:`~recollect.recipes.htm_as_published.reinforced` does."""
         ...
 
 
 def _lite_agent(
-    world: WorldConfig, core: CoreConfig, *, unroll: int, updates: int, seconds: float, learning_rate: float
+    world: WorldConfig, core: CoreConfig, *, unroll: int, updates: int, seconds: float | None, learning_rate: float
 ) -> ImpalaConfig:
     """Return the run of the agent of the lite studies; its optimiser steps go over a rollout twice."""
     reuse = replace(TWICE, minibatches=updates // TWICE.passes)
@@ -202,20 +209,19 @@ def _memory(row: str, ladder: Ladder) -> CoreConfig:
 
 
 def _run(ladder: Ladder, memory: CoreConfig, rate: float) -> ImpalaConfig:
-    seconds = LITE_SECONDS if ladder.scale == "lite" else LONG_SECONDS
+    limit = LITE_SECONDS if ladder.scale == "lite" else LONG_SECONDS
     config = ladder.make(
         ladder.world,
         memory,
         unroll=ladder.unroll or ladder.world.spec.max_steps + 1,
         updates=ladder.updates,
-        seconds=seconds,
+        seconds=None if ladder.rollouts else limit,
         learning_rate=rate,
     )
-    fit = config.fit
     return replace(
         config,
         agent=replace(config.agent, previous_action=ladder.previous_action),
-        fit=replace(fit, steps=ladder.rollouts, processor_seconds=None) if ladder.rollouts else fit,
+        fit=replace(config.fit, steps=ladder.rollouts or config.fit.steps),
         schedule=replace(config.schedule, curriculum=ladder.curriculum),
     )
 

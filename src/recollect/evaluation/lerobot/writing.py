@@ -128,9 +128,8 @@ class _Dataset:
         acted = np.ones(int(stops[-1]), dtype=bool)
         acted[last] = False
         observed = parts["observation"]
-        pictures = [
-            leaf for leaf, array in observed.items() if holds_pictures(array)
-        ]  # a set has another order each time
+        # A list, because a set has another order in every process.
+        pictures = [leaf for leaf, array in observed.items() if holds_pictures(array)]
         self.videos = {feature_name(leaf, True): observed[leaf][acted] for leaf in pictures}
         self.in_table = images == "image"
         self.names = {feature_name(leaf, leaf in pictures): leaf for leaf in observed}

@@ -246,17 +246,15 @@ class SelfSupervisedConfig(StreamConfig):
     def score(self, model: Any, task: Any, samples: int, seed: int, batch_size: int) -> Score:
         """Score a linear probe of a model on pictures of a task."""
         from recollect.evaluation.probe import linear_probe
+        from recollect.evaluation.sequences import eval_mode
 
         require(samples >= 1, "samples", samples, "score one picture at least")
-        device, was_training = next(model.parameters()).device, model.training
+        device = next(model.parameters()).device
 
         def features(inputs: torch.Tensor) -> torch.Tensor:
             with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=self.bfloat16):
                 return model.features(inputs.to(device)).float()
 
         how: dict[str, Any] = {"batch_size": batch_size, "seed": seed}
-        model.eval()
-        try:
+        with eval_mode(model):
             return linear_probe(features, task, train_rows=self.probe_rows, test_rows=samples, **how)
-        finally:
-            model.train(was_training)
