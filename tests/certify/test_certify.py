@@ -69,6 +69,19 @@ def test_card_as_json():
     assert data["versions"]["torch"] == torch.__version__
 
 
+def test_name_and_rebuild_replace_those_of_a_loaded_core():
+    made = []
+
+    def rebuild() -> torch.nn.Module:
+        made.append(load("gru").core)
+        return made[-1]
+
+    card = certify(load("gru"), lines=["save-load"], rebuild=rebuild, name="mine", quick=True)
+    assert card.passed, str(card)
+    assert card.core == "mine"
+    assert made
+
+
 def test_failed_line_says_step_row_size_and_cause():
     card = certify(zoo.ChunksAnchoredAtCall(), lines=["splits"])
     line = card["splits"]

@@ -107,7 +107,8 @@ def certify(  # noqa: PLR0913 (each one is an option of the command)
         input_shape: shape of one step's input; ``core.input_shape`` when None.
         lines: names from :data:`LINES`; all of them when None.
         exemptions: reasons by line, added to ``core.exemptions``. An exempt line is run, but cannot fail the card.
-        rebuild: makes another module of the same config, into which weights are loaded; without it a copy is used.
+        rebuild: makes another module of the same config, into which weights are loaded; when None, that of a result of
+            :func:`load`, else a copy is used.
         steps: length of the test sequences, which should cross every window and chunk at least twice. 48 when None.
         batch: number of rows; at least 3.
         seed: of inputs, resets and the values that replace exact zeros among the weights.
@@ -117,7 +118,7 @@ def certify(  # noqa: PLR0913 (each one is an option of the command)
         reference: a plain form, as ``"package.module:function"`` or a function with the arguments of ``Reference``.
         thorough: no time limit for the long run, every line at three seeds, and the exported step in onnxruntime.
         quick: fewer repetitions, for test suites that certify hundreds of configs.
-        name: of the core on the card.
+        name: of the core on the card; when None, that of a result of :func:`load`, else the name of the class.
 
     Raises:
         ValueError: a module that cannot be copied or lacks ``initial_state``; no shape; an unknown line; bad sizes.
@@ -140,7 +141,7 @@ def certify(  # noqa: PLR0913 (each one is an option of the command)
     )
     subject = _subject(module, shape, candidate.rebuild, options)
     return Card(
-        core=name or candidate.name,
+        core=candidate.name,
         config=candidate.config,
         lines=_all_lines(subject, module, chosen, excused, thorough=thorough),
         parameters=sum(p.numel() for p in module.parameters()),
@@ -153,9 +154,8 @@ def certify(  # noqa: PLR0913 (each one is an option of the command)
 
 
 def _candidate(core: nn.Module | Candidate, name: str | None, rebuild: Callable[[], nn.Module] | None) -> Candidate:
-    if isinstance(core, Candidate):
-        return core
-    return Candidate(name=name or type(core).__name__, core=core, rebuild=rebuild)
+    given = core if isinstance(core, Candidate) else Candidate(name=type(core).__name__, core=core)
+    return dataclasses.replace(given, name=name or given.name, rebuild=rebuild or given.rebuild)
 
 
 def _subject(
