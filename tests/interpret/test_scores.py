@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from synthetic import KINDS, STEPS, synthetic_record
+from synthetic import CUE, KINDS, STEPS, synthetic_record
 
 from recollect.interpret import gates
 from recollect.interpret.heads import effective_number, lag_only_share, rows_of, span90, staticness
 from recollect.interpret.memory_usage import attended_and_used, top_overlap
 from recollect.interpret.pointing import hits
-from recollect.interpret.recall import Maps, choice, latency, maps_of, recall_at, roc_auc
+from recollect.interpret.recall import Maps, choice, latency, lift, maps_of, mass_on_key, recall_at, roc_auc
 from recollect.interpret.record import Objects, Pair
 from recollect.interpret.report import add_up
 from recollect.interpret.score import score
@@ -88,12 +88,43 @@ def test_chance_levels_are_what_a_random_head_scores():
 @pytest.mark.parametrize("cued", [0, 3])
 def test_even_attention_scores_its_chance_level_wherever_the_key_lies(cued):
     record = synthetic_record(cued=cued)
-    maps = Maps(*(np.where(np.isnan(part), np.nan, 0.25) for part in maps_of(record, [0])))
+    maps = Maps(*(np.where(np.isnan(part), np.nan, 0.25) for part in maps_of(record, [0])[:2]), heads=[0])
     even = replace(record, removal=replace(record.removal, kl=np.where(np.isnan(maps.chunks), np.nan, 0.0)))
     for found in (recall_at(record, maps), recall_at(record, maps, 3), choice(record, maps), top_overlap(even, maps)):
         ratio = add_up(found)
         assert ratio.number == 22 and ratio.total == pytest.approx(ratio.chance)
     assert list(latency(record, maps)) == []
+
+
+@pytest.mark.parametrize("windows", [(STEPS,), (128,), (32,), (STEPS, 128, 8)])
+def test_chance_of_mass_on_key_is_even_attention_to_the_steps_that_each_head_reads(windows):
+    """The key lies 118 to 133 steps before the first decision: in reach, at the edge of a window, or outside of it."""
+    record, number = synthetic_record(), len(windows)
+    lags = np.arange(STEPS)[:, None] - np.arange(STEPS)
+    weights = np.where(np.stack([lags < window for window in windows], 1), record.temporal[:, 1:2], np.nan)
+    weights *= np.linspace(0.5, 1, number)[:, None]
+    even, literal = np.full_like(weights, np.nan), []
+    for t in range(STEPS):
+        for h in range(number):
+            seen = [s for s in range(STEPS) if not np.isnan(weights[t, h, s])]
+            even[t, h, seen] = sum(weights[t, h, s] for s in seen) / len(seen)
+    for t in range(CUE, STEPS - 1):
+        on_key = [[even[t, h, s] for s in range(*record.pairs[0].key)] for h in range(number)]
+        literal.append(sum(value for row in on_key for value in row if not np.isnan(value)) / number)
+    heads = list(range(number))
+    record = replace(
+        record, heads=record.heads[:1] * number, temporal=weights, chunk_rel=record.chunk_rel[:, [1] * number]
+    )
+    blind = replace(record, temporal=even)
+    samples, control = (
+        list(mass_on_key(record, maps_of(record, heads))),
+        list(mass_on_key(blind, maps_of(blind, heads))),
+    )
+    assert [chance for _, chance in samples] == pytest.approx(literal, rel=1e-5)
+    assert [mass for mass, _ in control] == pytest.approx(literal, rel=1e-5)
+    lifts = [value for value, _ in lift(blind, maps_of(blind, heads))]
+    assert lifts == pytest.approx([1.0] * sum(chance > 0 for chance in literal), rel=1e-5)
+    assert (windows == (32,)) == (not lifts)
 
 
 def test_maps_that_are_zero_at_the_same_steps_are_not_alike_for_that(record, monkeypatch):

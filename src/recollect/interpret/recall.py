@@ -4,8 +4,8 @@ All need the world's ground truth: the decision at step t depends on the key ``[
 is the score of a head without any information.
 
     recall@k        one of the k chunks with most weight overlaps the key          chance: k draws without replacement
-    mass on key     weight on the key's steps        whole weight x (key's steps) / (steps up to now)
-    lift            mass on key / its chance level                                 1
+    mass on key     weight on the key's steps        each head's weight, spread evenly over the steps in its reach
+    lift            mass on key / its chance level, where a head can reach the key 1
     AUC             attention as a detector of the key's steps, of all past steps  1/2
     choice          of the events that the key is one of, the key has most weight  1 / number of events
     latency         steps from the start of a question to the first recall@1
@@ -38,12 +38,14 @@ class Maps(NamedTuple):
 
     steps: np.ndarray  # ``[T, T]``, NaN out of reach
     chunks: np.ndarray  # ``[T, C]``, NaN out of reach
+    heads: Sequence[int]  # of the record
 
 
 def maps_of(record: EpisodeRecord, heads: Sequence[int]) -> Maps:
     """Return the mean over some heads of a record."""
     assert record.temporal is not None and record.chunk_rel is not None
-    return Maps(mean_of_heads(record.temporal[:, list(heads)]), mean_of_heads(record.chunk_rel[:, list(heads)]))
+    heads = list(heads)
+    return Maps(mean_of_heads(record.temporal[:, heads]), mean_of_heads(record.chunk_rel[:, heads]), heads)
 
 
 def mean_of_heads(maps: np.ndarray) -> np.ndarray:
@@ -98,17 +100,21 @@ def split_top(values: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
 def mass_on_key(record: EpisodeRecord, maps: Maps) -> Samples:
     """Yield the weight on the steps of the key, at every decision.
 
-    Chance is the whole weight times the key's share of the steps up to now.
+    Chance is the mean over heads of their whole weight times the key's share of the steps in their reach.
     """
+    assert record.temporal is not None
     for t, (start, stop), _ in decisions(record):
-        row = np.nan_to_num(maps.steps[t])
-        yield row[start:stop].sum(), row.sum() * (stop - start) / (t + 1)
+        rows = record.temporal[t, maps.heads]  # h s
+        reach = ~np.isnan(rows)
+        share = reach[:, start:stop].sum(-1) / np.maximum(reach.sum(-1), 1)
+        yield np.nansum(maps.steps[t, start:stop]), (np.nansum(rows, -1) * share).mean()
 
 
 def lift(record: EpisodeRecord, maps: Maps) -> Samples:
-    """Yield the weight on the key divided by its chance level."""
+    """Yield the weight on the key divided by its chance level, at decisions that have the key in reach."""
     for mass, chance in mass_on_key(record, maps):
-        yield mass / chance if chance > 0 else 0.0, 1.0
+        if chance > 0:
+            yield mass / chance, 1.0
 
 
 def localisation(record: EpisodeRecord, maps: Maps) -> Samples:
