@@ -68,6 +68,30 @@ def test_every_agent_comes_back_with_its_weights_and_spec(kind, tmp_path):
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "model" / name).read_bytes()
 
 
+def all_dtypes(model):
+    return {name: tensor.dtype for name, tensor in (*model.named_parameters(), *model.named_buffers())}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("kind", MODELS)
+def test_every_agent_comes_back_in_the_dtype_it_was_saved_in(kind, dtype, tmp_path):
+    model = MODELS[kind]().to(dtype)
+    model.save(tmp_path)
+    loaded = recollect.load(tmp_path)
+    assert all_dtypes(loaded) == all_dtypes(model) and dtype in all_dtypes(loaded).values()
+    weights = model.state_dict()
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in loaded.state_dict().items())
+
+
+def test_parts_with_a_dtype_of_their_own_keep_it(tmp_path):
+    model = ActorCriticConfig(width=6, norm_values=True).build(GRU, BOX, BUTTONS)
+    model.bfloat16().value_head.double()
+    model.save(tmp_path)
+    loaded = recollect.load(tmp_path)
+    assert all_dtypes(loaded) == all_dtypes(model)
+    assert {torch.bfloat16, torch.float64, torch.int64} <= set(all_dtypes(loaded).values())
+
+
 def test_class_names_of_indices():
     spec = ModelSpec(class_names=("bird", "cat"))
     assert spec.name_classes(1) == "cat"

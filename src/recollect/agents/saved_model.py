@@ -11,6 +11,7 @@ JSON files; a model's own class still loads such a folder.
 
 import json
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
@@ -104,7 +105,7 @@ def independent_copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def load_folder(folder: str | PathLike[str], device: torch.device | str = "cpu", *, trust: bool = False) -> SavedModel:
-    """Return the model of a folder, in ``eval`` mode.
+    """Return the model of a folder, in ``eval`` mode and the dtype that it was saved in.
 
     Args:
         folder: that :meth:`SavedModel.save` wrote, or a checkpoint of a run.
@@ -215,9 +216,12 @@ def _count_tensors(path: Path) -> int:
 
 
 def _load_weights(model: SavedModel, path: Path) -> None:
-    own = model.state_dict(keep_vars=True)
     with _file_errors(path):
         tensors = safetensors.torch.load_file(path)
+        dtypes = Counter(tensor.dtype for tensor in tensors.values() if tensor.is_floating_point())
+        for dtype, _ in dtypes.most_common(1):
+            model.to(dtype)  # also tensors that are not saved, such as tables
+        own = model.state_dict(keep_vars=True)
         # Modules drop names of earlier versions when they load; what is left is unknown.
         unknown = model.load_state_dict({n: x for n, x in tensors.items() if n not in own}, strict=False)[1]
     tensors = {name: tensor for name, tensor in tensors.items() if name in own}
@@ -233,6 +237,9 @@ def _load_weights(model: SavedModel, path: Path) -> None:
         more = f", and {len(wrong) - 2} more" if len(wrong) > 2 else ""
         raise ValueError(f"{path} does not fit the files beside it ({'; '.join(wrong[:2])}{more}): {REMEDY}")
     with _file_errors(path):
+        for name, tensor in tensors.items():
+            if tensor.is_floating_point() and own[name].is_floating_point():  # some have a dtype of their own
+                own[name].data = own[name].data.to(tensor.dtype)
         model.load_state_dict(tensors, strict=False)
     for name, tensor in tensors.items():
         if not torch.equal(own[name].detach(), tensor.to(own[name].dtype)) and not tensor.isnan().any():

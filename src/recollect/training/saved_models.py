@@ -36,7 +36,7 @@ def load_model(
         trust: import modules of user-defined cores that it names.
 
     Returns:
-        The model, with its names, units and provenance in ``model.spec``.
+        The model in the dtype that it was saved in, with its names, units and provenance in ``model.spec``.
 
     Raises:
         ValueError: there is no model, or its files are damaged; names the file and the remedy.
