@@ -253,6 +253,17 @@ def test_a_mixture_draws_all_of_its_tasks_and_refuses_strangers():
         Mixture(tasks=())
 
 
+def test_a_mixture_has_the_names_on_which_its_tasks_agree(tmp_path):
+    tokens = np.random.default_rng(0).integers(5, size=(20, 6))
+    labels = {"one": ["cat", "dog"], "other": ["dog", "cat"], "strange": ["cow", "hen"]}
+    for name, classes in labels.items():
+        np.savez(tmp_path / name, inputs=tokens, targets=classes * 10)
+    one, other, strange = (Arrays(path=str(tmp_path / f"{name}.npz")) for name in labels)
+    assert Mixture(tasks=(one, other)).model_names() == {"class_names": ("cat", "dog")}
+    assert Mixture(tasks=(one, strange)).model_names() == {}
+    assert Mixture().model_names() == {}
+
+
 def test_a_mixture_of_values_keeps_their_kind_and_scales(tmp_path):
     random = np.random.default_rng(0)
     for name in ("one", "other"):

@@ -8,10 +8,11 @@ Source: ours.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import nan
-from typing import Self
+from typing import Any, Self
 
 from recollect.config import require
 from recollect.lazy import torch
@@ -60,6 +61,12 @@ class Mixture(StreamTask):
             memory_span=max(spec.memory_span for spec in specs),
             bits=nan if any(spec.bits != spec.bits for spec in specs) else max(spec.bits for spec in specs),
         )
+
+    def model_names(self) -> Mapping[str, Any]:
+        """Return the names of inputs and outputs on which all tasks that have them agree."""
+        named = [task.model_names() for task in self.tasks]
+        found = {key: {names[key] for names in named if names.get(key)} for key in chain(*named)}
+        return {key: values.pop() for key, values in found.items() if len(values) == 1}
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
         """Draw ``batch_size`` fresh rows of one of the tasks."""
