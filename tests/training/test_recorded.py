@@ -167,6 +167,15 @@ def test_a_number_that_is_none_changes_nothing(tmp_path):
     assert all(torch.equal(saved[name], kept[name]) for name in saved)
 
 
+@pytest.mark.parametrize("whole", [False, True])
+def test_the_first_values_have_the_scale_of_the_returns(tmp_path, whole):
+    recording = episodes()
+    write_recording(recording._replace(reward=1000 * recording.reward), tmp_path / "e.npz")
+    ours = config(tmp_path / "e.npz")
+    ours = replace(ours, agent=replace(ours.agent, norm_values=True), teacher=replace(ours.teacher, whole=whole))
+    assert ours.build().step()["baseline_loss"] < 10
+
+
 @pytest.mark.parametrize("norms", [False, True])
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_step_without_memory_changes_nothing(tmp_path, monkeypatch, norms, whole):

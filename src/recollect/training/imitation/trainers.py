@@ -20,7 +20,7 @@ from recollect.training.imitation.demonstrations import DemonstrationBatches, Ep
 from recollect.training.imitation.loss import REPORTED, imitation_loss
 from recollect.training.imitation.teachers import NamedActions
 from recollect.training.impala.config import ImpalaConfig
-from recollect.training.impala.rollouts import map_observation
+from recollect.training.impala.rollouts import Rollout, map_observation
 from recollect.training.impala.supervision import TrainingAids
 from recollect.training.impala.trainer import ImpalaTrainer
 from recollect.training.optimizers import Undo, begin_step, load_optimizer, optimizer_tensors, take_step
@@ -86,6 +86,11 @@ class RecordedTrainer(Trainer):
             if undo is not None:
                 seen = rollout.seen
                 self.model.update_statistics(map_observation(lambda leaf: leaf[seen][None], rollout.observation))
+                # Without these the first values would be compared with returns of unknown size.
+                if self.updates == 0 and self.model.norm_values is not None:
+                    with torch.no_grad():
+                        losses = imitation_loss(self.model, rollout, self.aids, learner.loss)
+                    self._update_return_statistics(losses.targets, rollout)
             begin_step(self.optimizer, rate)
             losses = imitation_loss(self.model, rollout, self.aids, learner.loss, bfloat16=learner.bfloat16)
             numbers = take_step(self.model, self.optimizer, learner.optimizer, losses.loss, finite=losses.scalars())
@@ -94,14 +99,17 @@ class RecordedTrainer(Trainer):
             if undo is not None:
                 undo()
             raise
-        if losses.targets is not None:
-            self.model.update_return_statistics(losses.targets[rollout.valid])
+        self._update_return_statistics(losses.targets, rollout)
         if self.batches.carries:
             self.state = losses.state
         self.updates += 1
         steps = rollout.valid.numel() if self.batches.carries else int(rollout.valid.sum())
         self.recorded_steps += int(self.learners.sum(steps)[0])
         return numbers | {"learning_rate": rate, "recorded_steps": float(self.recorded_steps)}
+
+    def _update_return_statistics(self, targets: Tensor | None, rollout: Rollout) -> None:
+        if targets is not None:
+            self.model.update_return_statistics(targets[rollout.valid])
 
     def evaluate(self) -> dict[str, float]:
         """Score in fresh episodes of the world, or on held-out episodes; the same at every evaluation."""
