@@ -181,6 +181,8 @@ def test_a_step_that_is_refused_leaves_the_memory_as_it_was():
         r"reward has shape \[2, 1\]; this stream takes \[2\]": (good._replace(reward=torch.ones(2, 1)), False),
         r"action has shape \[2, 1\]; this stream takes \[2\]": (good._replace(action=torch.ones(2, 1).long()), False),
         r"action=9 in row 1": (good._replace(action=torch.tensor([0, 9])), False),
+        r"reward=nan in row 1: give the finite reward": (good._replace(reward=torch.tensor([1, torch.nan])), False),
+        r"reward=inf in row 0": (good._replace(reward=torch.tensor([torch.inf, torch.nan])), [False, True]),
         r"is_first has dtype torch.int64": (good, torch.zeros(2, dtype=torch.long)),
         r"is_first has shape \[3\]": (good, torch.zeros(3, dtype=torch.bool)),
     }
@@ -188,3 +190,12 @@ def test_a_step_that_is_refused_leaves_the_memory_as_it_was():
         with pytest.raises(ValueError, match=line):
             stream.step(inputs, is_first)
         assert all(torch.equal(one, other) for one, other in zip(before, leaves(stream.state), strict=True)), line
+    with pytest.raises(ValueError, match="reward=nan in row 0"):
+        stream.step_rows(ActorInputs(torch.randn(1, 3), torch.tensor([1]), torch.tensor([torch.nan])), [1])
+    assert all(torch.equal(one, other) for one, other in zip(before, leaves(stream.state), strict=True))
+
+
+def test_an_episode_begins_whatever_the_reward_before_it():
+    stream = agent_for("gru").stream(2)
+    output = stream.step(ActorInputs(torch.randn(2, 3), torch.tensor([1, 2]), torch.full((2,), torch.nan)), True)
+    assert output.value.tolist() == [5.0, 5.0] and output.policy.isfinite().all()

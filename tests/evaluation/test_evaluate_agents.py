@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from recollect.agents.config import ActorCriticConfig
+from recollect.agents.config import ActorCriticConfig, DecisionTransformerConfig
 from recollect.agents.contract import ActorInputs
 from recollect.agents.policies import policy_for
 from recollect.cores import CORES
@@ -21,8 +21,9 @@ from recollect.tasks.worlds.t_maze import TMazeConfig
 
 @dataclass(frozen=True, kw_only=True)
 class LotteryConfig(WorldConfig):
-    """Episodes of random length; the reward is 1 a step, and the score is the length."""
+    """Episodes of random length; the reward is 1 a step, or broken, and the score is the length."""
 
+    broken: bool = False
     longest: int = 6
     limit: int = 4
     actions: gymnasium.Space = field(default_factory=lambda: gymnasium.spaces.Discrete(3))
@@ -51,7 +52,7 @@ class LotteryState(NamedTuple):
 class Lottery(TensorWorld[LotteryState]):
     def __init__(self, config, batch_size, *, seed, device):
         super().__init__(config.spec, batch_size, seed=seed, device=device)
-        self.longest = config.longest
+        self.longest, self.reward = config.longest, math.nan if config.broken else 1.0
 
     def begin(self, batch_size):
         length = torch.randint(1, self.longest + 1, (batch_size,), generator=self.generator, device=self.device)
@@ -59,7 +60,8 @@ class Lottery(TensorWorld[LotteryState]):
 
     def advance(self, state, actions):
         taken = state.taken + 1
-        return Advance(LotteryState(state.length, taken), torch.ones(len(taken)), taken >= state.length, taken.float())
+        reward = torch.full((len(taken),), self.reward)
+        return Advance(LotteryState(state.length, taken), reward, taken >= state.length, taken.float())
 
     def observe(self, state):
         return torch.rand(len(state.taken), 2, generator=self.generator)
@@ -210,6 +212,14 @@ def test_what_was_done_and_said_reaches_the_agent_as_in_one_long_call(previous):
 def test_every_action_space_can_be_played(space):
     world = LotteryConfig(actions=space)
     assert evaluate_agent(agent(world), world, 3, greedy=False).mean_length >= 1
+
+
+@pytest.mark.parametrize("kind", [ActorCriticConfig, DecisionTransformerConfig])
+def test_a_world_with_a_reward_that_is_no_number_is_named(kind):
+    world = LotteryConfig(broken=True)
+    player = kind(width=6).build(CORES["gru"](dim=6), world.spec.observation_space, world.spec.action_space)
+    with pytest.raises(WorldError, match=r"Lottery.* reward .*in row 0"):
+        evaluate_agent(player, world, 3)
 
 
 def test_an_episode_without_end_is_named():

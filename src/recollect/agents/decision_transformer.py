@@ -268,8 +268,8 @@ class DecisionStream(ModelStream):
             is_first: bool ``[b]``, or one bool for all rows; True begins an episode and a context.
 
         Raises:
-            ValueError: a part of the inputs has the wrong shape or dtype, or a previous action is outside of its space;
-                the stream has not moved.
+            ValueError: a part of the inputs has the wrong shape or dtype, a previous action is outside of its space, or
+                a reward is not finite; the stream has not moved.
         """
         first = to_first(is_first, self.batch_size, self.like.device)
         given = inputs_to_tensors(inputs, self.like)
@@ -305,7 +305,7 @@ class DecisionStream(ModelStream):
         require_is_first(is_first, (self.batch_size,))
         first = is_first.tolist()
         begins = [new or not count for new, count in zip(first, self.count, strict=True)]
-        self._check(inputs, begins)
+        self._check(inputs, first, begins)
         return_to_go = self.return_to_go - inputs.reward.to(self.return_to_go.dtype)
         if any(first):
             return_to_go = torch.where(is_first, config.target_return, return_to_go)
@@ -333,10 +333,17 @@ class DecisionStream(ModelStream):
         self.count = [count + 1 for count in self.count]
         return ActorCriticOutput(agent.decide(outputs, inputs.observation), self.return_to_go, outputs)
 
-    def _check(self, inputs: ActorInputs, begins: list[bool]) -> None:
+    def _check(self, inputs: ActorInputs, first: list[bool], begins: list[bool]) -> None:
         """Raise ``ValueError`` unless reward and previous action fit this stream."""
         if inputs.reward.shape != (self.batch_size,):
             raise ValueError(f"reward has shape {list(inputs.reward.shape)}; this stream takes [{self.batch_size}]")
+        finite = inputs.reward.to(self.return_to_go.dtype).isfinite().tolist()
+        for row, (fine, new) in enumerate(zip(finite, first, strict=True)):
+            if not fine and not new:  # the return-to-go would be no number until the episode's end
+                raise ValueError(
+                    f"reward={float(inputs.reward[row])} in row {row}: give the finite reward that followed the "
+                    "previous action, or is_first=True where an episode begins"
+                )
         if all(begins):
             return  # no action came before
         space = self.model.action_space

@@ -91,10 +91,16 @@ class GuardedWorld(World):
             return step
 
     def check_last_step(self) -> None:
-        """Raise :class:`WorldError` if the newest observation is outside its space, which no agent can read."""
+        """Raise :class:`WorldError` if an agent cannot read the newest step.
+
+        An observation is outside its space, or a reward is not finite.
+        """
         if self.last is not None:
             with world_errors(self.name, "its step"):
                 self.answers.check_numbers(self.last)
+                broken = (~self.last.reward.isfinite()).nonzero()[:, 0].tolist()
+                if broken:
+                    raise ValueError(f"the reward is {float(self.last.reward[broken[0]])} in row {broken[0]}")
 
     def expert(self, name: str) -> Tensor | None:
         """Return the actions of one of the world's policies."""
