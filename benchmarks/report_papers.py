@@ -163,8 +163,7 @@ def _current(recipe: str) -> tuple[Row, ...]:
     for result in read_results(RESULTS / recipe):
         row = rows.get(result["scale"], {}).get(result["label"])
         if row is not None:
-            fit = replace(row.config.fit, seed=result["seed"])
-            config = replace(row.config, fit=fit, device=result["config"].get("device", row.config.device))
+            config = replace(row.config, fit=replace(row.config.fit, seed=result["seed"]))
             if is_current(result, replace(row, config=config)):
                 found.append(result)
     return tuple(found)

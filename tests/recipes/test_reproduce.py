@@ -264,6 +264,10 @@ def test_what_is_there_is_not_run_again(reproduced, monkeypatch):
     del older["config"]["bfloat16"]  # as if the field had come later; it has its default
     path.write_text(json.dumps(older))
     reproduce(recipe(), root=reproduced, seeds=1)
+    older["config"]["device"] = "cuda"  # as if it had been measured elsewhere
+    path.write_text(json.dumps(older))
+    reproduce(recipe(), root=reproduced, seeds=1)
+    assert results(reproduced)["gru-seed0.json"] == older
     monkeypatch.undo()
     older["config"]["a_field_that_is_gone"] = 1
     path.write_text(json.dumps(older))

@@ -86,7 +86,7 @@ def reproduce(  # noqa: PLR0913  (each one is an option of the command)
         rows: only the rows whose names fit one of these patterns, such as ``ballet*``; None runs all.
         seeds: number of seeds of every row; None takes the recipe's number, which is smaller for some rows.
         root: folder for ``results/``, ``docs/results.md`` and ``runs/``.
-        device: overrides the recipe's.
+        device: overrides the recipe's; results of other devices count.
         again: also run rows that have a result of the same config.
         console: for progress; None is silent.
 

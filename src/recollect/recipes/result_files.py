@@ -1,6 +1,7 @@
 """Read the result files of recipes, and compare them with the rows that they claim to be of."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +43,13 @@ def has_result(path: Path, run: Run) -> bool:
 
 
 def is_current(result: Mapping[str, Any], run: Run) -> bool:
-    """Return whether a run ended well, and has the config of a row and all of its tests."""
+    """Return whether a run ended well, and has all tests of a row and its config, on whatever device."""
     try:  # decoded first: older files lack newer fields
         config = from_json(result["config"], TrainerConfig, REGISTRY)
     except ValueError:  # an unknown field or kind
         return False
-    return result["status"] == "ok" and config == run.config and run.scored.keys() <= result["tests"].keys()
+    same = replace(config, device=run.config.device) == run.config  # captions name the devices, rows do not differ
+    return result["status"] == "ok" and same and run.scored.keys() <= result["tests"].keys()
 
 
 def result_aids(result: Mapping[str, Any]) -> list[str]:
