@@ -230,6 +230,32 @@ def test_a_step_that_is_not_finite_shows_at_once_and_is_remembered_as_zeros(valu
     torch.testing.assert_close(torch.stack(steps, 1), outputs, equal_nan=True)
 
 
+@pytest.mark.parametrize("value", [1e19, 1e30, 3e38])
+@pytest.mark.parametrize("key", CORES)
+def test_a_state_of_finite_numbers_that_are_too_large_ends_at_a_reset(key, value):
+    """Products of them overflow, and a mask that is a product with 0 makes NaN of that."""
+    core = from_config(small_config(CORES[key]), name=key, input_dim=32 if key == "spatio-temporal" else 10).core.eval()
+    inputs, never = torch.randn(2, 12, *core.input_shape), torch.zeros(2, 12, dtype=torch.bool)
+    _, used = core(inputs, core.initial_state(2), never)
+
+    def enlarge(leaf):
+        large = value * torch.empty_like(leaf).uniform_(-1, 1) if leaf.is_floating_point() else leaf
+        return large.detach().requires_grad_(leaf.is_floating_point())
+
+    for reset in (0,) if value < 1e20 else (0, 7):
+        state, first = trees.map_state(enlarge, used), never.clone()
+        first[:, reset] = True
+        outputs, after = core(inputs, state, first)
+        want, end = core(inputs[:, reset:], core.initial_state(2), first[:, reset:])
+        torch.testing.assert_close(
+            [outputs[:, reset:], *trees.leaves(after)], [want, *trees.leaves(end)], rtol=1e-4, atol=1e-4
+        )
+        large = [leaf for leaf in trees.leaves(state) if leaf.requires_grad]
+        found = torch.autograd.grad(outputs[:, reset:].sum(), [*core.parameters(), *large], materialize_grads=True)
+        assert all(gradient.isfinite().all() for gradient in found)
+        assert not any(gradient.any() for gradient in found[len(found) - len(large) :])
+
+
 def test_reset_takes_the_initial_state_for_the_named_rows():
     core = core_of(learned_initial_state=True)
     nn.init.normal_(core.initial["h"])

@@ -20,11 +20,10 @@
 
 One rule beyond the papers: a step whose input is not finite (or too large: layers/finite.py) gives NaN at that step,
 and enters the memory as zeros, so that a broken sensor frame is visible at once and is not remembered. A state that is
-not finite gives NaN until the next ``is_first``, which replaces it by the initial state. (A stream does not search its
-memory at every step, and may recover from such a state earlier, when the window has moved on.)
+not finite (or too large) gives NaN until the next ``is_first``, which replaces it by the initial state. (A stream does
+not search its memory at every step, and may recover from such a state earlier, when the window has moved on.)
 """
 
-import cmath
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -38,7 +37,7 @@ from torch import Tensor, nn
 from recollect.config import require, with_check
 from recollect.cores.config import CoreConfig as CoreConfig  # cores of users import it from here
 from recollect.cores.stream import Stream
-from recollect.layers.finite import is_finite, is_known_finite
+from recollect.layers.finite import is_finite, is_known_finite, state_limit
 from recollect.ops.reduced_linear import CacheFormat, Precision, WeightFormat
 from recollect.state import leaves, map_state, named_leaves, spread_rows, take_rows, where_first
 
@@ -166,7 +165,8 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
         """Unroll with zeros for broken steps and initial states for broken states; their outputs are NaN."""
         finite = is_finite(inputs).flatten(2).all(-1)  # b t
         floats = _float_leaves(state) or [inputs.new_zeros(inputs.shape[0])]
-        broken = torch.stack([~leaf.isfinite()[..., None].flatten(1).all(1) for leaf in floats]).any(0)  # b
+        usable = [leaf.abs() <= state_limit(leaf) for leaf in floats]  # a comparison with NaN is False
+        broken = ~torch.stack([leaf[..., None].flatten(1).all(1) for leaf in usable]).all(0)  # b
         lost = broken[:, None] & (is_first.long().cumsum(1) == 0)  # b t, steps that still read a broken state
         clean = torch.where(spread_rows(finite, inputs), inputs, 0.0)
         outputs, new_state = self.unroll(clean, self.reset(broken, state), is_first)
@@ -306,9 +306,11 @@ def _float_leaves(state: Any) -> list[Tensor]:
 
 
 def _is_all_finite(inputs: Tensor, state: Any) -> bool:
-    """Whether inputs and state are surely finite; False where the answer costs more than the slower path."""
-    # A finite sum has finite terms, and needs one pass without a copy.
-    return is_known_finite(inputs) and all(cmath.isfinite(leaf.detach().sum().item()) for leaf in _float_leaves(state))
+    """Whether inputs and state are surely usable; False where the answer costs more than the slower path."""
+    # A finite sum has finite terms, and needs one pass without a copy. Large terms cancel only in a state made for it.
+    return is_known_finite(inputs) and all(
+        abs(leaf.detach().sum().item()) <= state_limit(leaf) for leaf in _float_leaves(state)
+    )
 
 
 def require_no_dropout(core: MemoryCore[Any], **others: float | None) -> None:

@@ -1,4 +1,4 @@
-"""Limits of usable inputs: neither NaN nor so large that products of them overflow.
+"""Limits of usable inputs and states: neither NaN nor so large that products of them overflow.
 
 The limit is the number whose square overflows in float32 (bfloat16 has the same range), or in float64. float16 ends at
 65 504, where that limit would be 256; where inputs or products (under autocast) are float16 it is :data:`HALF`.
@@ -23,6 +23,8 @@ LIMITS = {torch.float16: HALF} | {
     )
 }
 """Largest input of every dtype."""
+STATE_LIMITS = LIMITS | {torch.float16: torch.finfo(torch.float16).max, torch.complex128: LIMITS[torch.float64]}
+"""Largest number in a state; in float16 all of them, because memories add up more than one input."""
 
 
 def is_finite(inputs: Tensor) -> Tensor:
@@ -40,6 +42,11 @@ def is_known_finite(inputs: Tensor) -> bool:
     least, most = torch.aminmax(inputs.detach())
     limit = _limit(inputs)
     return -limit <= least.item() and most.item() <= limit
+
+
+def state_limit(leaf: Tensor) -> float:
+    """Return the largest usable number of a leaf of a state: what is computed from a larger one may not be finite."""
+    return STATE_LIMITS.get(leaf.dtype, LIMITS[torch.float32])
 
 
 def _limit(inputs: Tensor) -> float:
