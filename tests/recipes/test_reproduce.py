@@ -278,6 +278,26 @@ def test_what_is_there_is_not_run_again(reproduced, monkeypatch):
     assert results(reproduced)["gru-seed0.json"]["config"]["batch_size"] == 5
 
 
+def test_a_score_is_of_one_config_whatever_its_seeds_and_devices(reproduced):
+    folder = reproduced / "results" / "tiny"
+    one = json.loads((folder / "gru-seed0.json").read_text())
+
+    def another(label="gru", seed=0, device="cpu", **changes):
+        fit = one["config"]["fit"] | {"seed": seed}
+        found = one | {"label": label, "seed": seed, "row": "lstm" if label == "lstm" else one["row"]}
+        found["config"] = one["config"] | {"fit": fit, "device": device} | changes
+        (folder / f"{label}-seed{seed}.json").write_text(json.dumps(found))
+
+    another(seed=1, device="cuda")
+    another(seed=2, batch_size=3)
+    another("lstm", batch_size=3)
+    text = write_tables(recipe(), reproduced).read_text()
+    cells = {line.split(" | ")[0]: line.split(" | ")[3] for line in text.splitlines() if line.startswith("| ")}
+    assert (cells["| gru, tiny"], cells["| lstm"]) == ("2", "1") and "3 runs, " in text
+    assert "\n\nLeft out, because their config is not that of their row: `gru-seed2`.\n" in text
+    assert "\n\nOf an earlier config than the recipe has today: `lstm`.\n" in text
+
+
 @pytest.mark.long
 def test_an_interrupt_stops_and_the_same_command_goes_on(tmp_path, monkeypatch):
     original = SupervisedTrainer.step

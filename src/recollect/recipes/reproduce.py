@@ -40,7 +40,7 @@ from recollect.files import replace_between, without_nan, write_atomically
 from recollect.recipes.base import Recipe, Run, Test
 from recollect.recipes.learner_frames import frames_table
 from recollect.recipes.memory_requirements import policies_of, requirements_of
-from recollect.recipes.result_files import has_result, read_result, read_results, result_aids
+from recollect.recipes.result_files import has_result, of_one_config, read_result, read_results, result_aids
 from recollect.recipes.result_tables import markdown_cell, markdown_table
 from recollect.runs.errors import RunError
 from recollect.runs.folder_lock import InUseError
@@ -280,9 +280,10 @@ def write_tables(recipe: Recipe, root: str | PathLike[str] = ".") -> Path:
     results = read_results(base / "results" / recipe.name)
     made: dict[str, str | None] = {}
     for scale in recipe.runs:
-        mine, name = [result for result in results if result["scale"] == scale], f"recollect:{recipe.name}-{scale}"
+        mine, notes = of_one_config([one for one in results if one["scale"] == scale], recipe.rows(scale))
         make = table if recipe.pages is None else partial(_paged, root=base)
-        made[name] = make(recipe, scale, mine) if mine else None
+        content = "\n\n".join([make(recipe, scale, mine), *notes]) if mine else None
+        made[f"recollect:{recipe.name}-{scale}"] = content
     made["recollect:learner-frames"] = frames_table(_experiments(base))
     path, lock = base / "docs" / "results.md", base / "runs" / "reproduce" / "tables.lock"
     for written in (path, lock):
