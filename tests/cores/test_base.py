@@ -39,7 +39,7 @@ WRONG = [
     ({"inputs": torch.zeros(2, 0, 5)}, ["inputs", "[2, 0, 5]", "at least one step"]),
     ({"is_first": torch.zeros(2, 3)}, ["is_first", "torch.float32", "is_first.bool()"]),
     ({"is_first": None}, ["is_first", "NoneType", "is_first.bool()"]),
-    ({"is_first": torch.zeros(2, 4).bool()}, ["is_first", "[2, 4]", "need [2, 3]"]),
+    ({"is_first": torch.zeros(2, 4).bool()}, ["is_first", "[2, 4]", "LSTM takes [2, 3]"]),
     ({"is_first": torch.zeros(2, 3, device="meta").bool()}, ["is_first", "meta", "cpu", "move one"]),
     ({"state": None}, ["state", "NoneType", "core.initial_state(2)"]),
     ({"state": torch.zeros(2, 6)}, ["state", "Tensor", "core.initial_state(2)"]),
@@ -177,6 +177,17 @@ def test_under_autocast_any_float_is_welcome():
     assert [leaf.dtype for leaf in new] == [torch.float32] * 2
 
 
+def test_autocast_does_not_convert_float64():
+    core = CORES["memoryless"](dim=6).build(5)
+    inputs, state, is_first = good(core)
+    message = "inputs are torch.float64; {} computes in torch.float32: give inputs.to"
+    with torch.autocast("cpu", torch.bfloat16):
+        with pytest.raises(ValueError, match=message.format("Memoryless")):
+            core(inputs.double(), state, is_first)
+        with pytest.raises(ValueError, match=message.format("this stream")):
+            core.stream(2).step(inputs[:, 0].double())
+
+
 @pytest.mark.parametrize(
     ("key", "settings"),
     [
@@ -201,7 +212,7 @@ def test_a_core_in_double_takes_doubles():
     core = core_of().double()
     inputs, state, is_first = good(core)
     assert core(inputs.double(), state, is_first)[0].dtype == torch.float64
-    with pytest.raises(ValueError, match=re.escape("core.to(torch.float32)")):
+    with pytest.raises(ValueError, match=r"inputs are torch.float32; LSTM computes in torch.float64: give inputs.to"):
         core(inputs, state, is_first)
 
 
@@ -279,9 +290,9 @@ def test_a_stream_refuses_what_it_cannot_take(make):
         stream.step(torch.zeros(5))
     with pytest.raises(ValueError, match=re.escape("inputs are torch.float64; this stream computes in torch.float32")):
         stream.step(torch.zeros(2, 5, dtype=torch.float64))
-    with pytest.raises(ValueError, match=re.escape("is_first is torch.float32 [2]; it must be bool [2]")):
+    with pytest.raises(ValueError, match=re.escape("is_first has dtype torch.float32: give bools")):
         stream.step(torch.zeros(2, 5), torch.zeros(2))
-    with pytest.raises(ValueError, match=re.escape("it must be bool [2]")):
+    with pytest.raises(ValueError, match=re.escape("is_first has shape [3]; this stream takes [2]")):
         stream.step(torch.zeros(2, 5), torch.zeros(3, dtype=torch.bool))
     with pytest.raises(ValueError, match="the batch is 2"):
         stream.load_state(stream.core.initial_state(3))

@@ -112,7 +112,7 @@ def test_numpy_in_numpy_out():
         (torch.zeros(2, 10), None, "inputs have shape [2, 10]; 10 steps of this stream are [2, 10, 10]"),
         (torch.zeros(2, 0, 10), None, "inputs have shape [2, 0, 10]: give at least one step"),
         (torch.zeros(2, 3, 10).double(), None, "inputs are torch.float64; this stream computes in torch.float32"),
-        (torch.zeros(2, 3, 10), torch.zeros(2, dtype=torch.bool), "is_first is torch.bool [2]; it must be bool [2, 3]"),
+        (torch.zeros(2, 3, 10), torch.zeros(2, dtype=torch.bool), "is_first has shape [2]; this stream takes [2, 3]"),
     ],
 )
 def test_mistakes_are_named(inputs, first, message):

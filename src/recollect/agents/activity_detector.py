@@ -21,7 +21,6 @@ import torch
 from torch import Tensor, nn
 
 from recollect.agents.config import ActivityDetectorConfig
-from recollect.agents.input_checks import require_float_dtype, require_is_first
 from recollect.agents.registry import REGISTRY
 from recollect.agents.saved_model import SavedModel
 from recollect.agents.streams import ModelStream
@@ -37,6 +36,7 @@ from recollect.agents.video_backbones import (
 from recollect.config import from_json, to_json
 from recollect.cores.arrays import First, Numbers, to_array, to_first, to_tensor
 from recollect.cores.config import CoreConfig
+from recollect.cores.input_checks import require_float_dtype, require_is_first
 from recollect.cores.stream_memory import RowNames
 from recollect.layers.rings import Rows
 from recollect.ops.reduced_linear import FULL, CacheFormat, Precision, WeightFormat

@@ -33,7 +33,6 @@ from recollect.agents.contract import ActorInputs
 from recollect.agents.decoders import Decoders
 from recollect.agents.encoders import Layers, ObservationEncoder
 from recollect.agents.film_encoders import TokenJoin
-from recollect.agents.input_checks import require_is_first
 from recollect.agents.normalization import ReturnNorm
 from recollect.agents.policies import ACTION_MASK, Distribution, has_action_mask, mask_logits, policy_for
 from recollect.agents.registry import REGISTRY
@@ -43,6 +42,7 @@ from recollect.agents.streams import ModelStream
 from recollect.config import from_json, to_json
 from recollect.cores.arrays import First, all_tensors, to_array, to_first, to_tensors
 from recollect.cores.config import CoreConfig
+from recollect.cores.input_checks import require_is_first
 from recollect.cores.stream_memory import RowNames
 from recollect.layers.rings import Rows
 from recollect.objectives.policy_gradient import Reduction

@@ -33,7 +33,6 @@ from recollect.agents.actor_critic import ActorCriticOutput, inputs_to_tensors
 from recollect.agents.config import DecisionTransformerConfig
 from recollect.agents.contract import ActorInputs
 from recollect.agents.encoders import ObservationEncoder
-from recollect.agents.input_checks import require_is_first
 from recollect.agents.policies import ACTION_MASK, Distribution, has_action_mask, mask_logits, policy_for
 from recollect.agents.registry import REGISTRY
 from recollect.agents.saved_model import SavedModel
@@ -42,6 +41,7 @@ from recollect.agents.streams import ModelStream
 from recollect.config import from_json, require, to_json
 from recollect.cores.arrays import First, to_array, to_first
 from recollect.cores.config import CoreConfig
+from recollect.cores.input_checks import require_is_first
 from recollect.cores.stream_memory import COUNTED, RowNames, outside_inference_mode
 from recollect.layers.rings import Rows
 from recollect.ops.reduced_linear import FULL, CacheFormat, Precision, WeightFormat

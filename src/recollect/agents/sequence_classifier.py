@@ -24,11 +24,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recollect.agents.config import SequenceClassifierConfig
-from recollect.agents.input_checks import require_float_dtype, require_tokens
+from recollect.agents.input_checks import require_tokens
 from recollect.agents.normalization import Standardization, described_scales
 from recollect.agents.registry import REGISTRY
 from recollect.agents.saved_model import SavedModel
 from recollect.config import from_json, require, to_json
+from recollect.cores.input_checks import require_float_dtype
 from recollect.encoders.config import EncoderConfig
 from recollect.encoders.contract import Encoding, require_rows
 from recollect.layers.positions import resize_grid, sinusoid

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from recollect.agents import external_memory
 from recollect.agents.config import SequenceModelConfig
-from recollect.agents.input_checks import require_float_dtype, require_tokens
+from recollect.agents.input_checks import require_tokens
 from recollect.agents.normalization import Standardization, described_scales
 from recollect.agents.pointer import PointerState, newest, point
 from recollect.agents.registry import REGISTRY
@@ -31,6 +31,7 @@ from recollect.agents.streams import ModelStream
 from recollect.config import from_json, require, to_json
 from recollect.cores.arrays import First, Numbers, to_array, to_tensor
 from recollect.cores.config import CoreConfig
+from recollect.cores.input_checks import require_float_dtype
 from recollect.cores.stream_memory import RowNames
 from recollect.cores.tlb import TemporalLatentBottleneck
 from recollect.layers.feedforward import FeedForward

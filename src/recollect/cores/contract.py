@@ -36,6 +36,7 @@ from torch import Tensor, nn
 
 from recollect.config import require, with_check
 from recollect.cores.config import CoreConfig as CoreConfig  # cores of users import it from here
+from recollect.cores.input_checks import require_float_dtype, require_is_first
 from recollect.cores.stream import Stream
 from recollect.layers.finite import is_finite, is_known_finite, state_limit
 from recollect.ops.reduced_linear import CacheFormat, Precision, WeightFormat
@@ -242,19 +243,11 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
         if not inputs.is_floating_point():
             raise ValueError(f"inputs have dtype {inputs.dtype}; {name} takes floats: encode or cast them first")
         own = next((p.dtype for p in self.parameters() if p.is_floating_point()), inputs.dtype)
-        if inputs.dtype != own and not torch.is_autocast_enabled(inputs.device.type):
-            raise ValueError(
-                f"inputs have dtype {inputs.dtype}, the parameters of {name} have {own}: use inputs.to({own}), "
-                f"core.to({inputs.dtype}) or torch.autocast"
-            )
+        require_float_dtype(inputs, own, name)
         batch, steps = inputs.shape[:2]
         if steps == 0:
             raise ValueError(f"inputs have shape {list(inputs.shape)}: give at least one step")
-        if not isinstance(is_first, Tensor) or is_first.dtype != torch.bool:
-            kind = is_first.dtype if isinstance(is_first, Tensor) else type(is_first).__name__
-            raise ValueError(f"is_first has type {kind}; use a bool tensor [b, t], for example is_first.bool()")
-        if tuple(is_first.shape) != (batch, steps):
-            raise ValueError(f"is_first has shape {list(is_first.shape)}; inputs need [{batch}, {steps}]")
+        require_is_first(is_first, (batch, steps), name)
         if is_first.device != inputs.device:
             raise ValueError(f"is_first is on {is_first.device} and inputs are on {inputs.device}: move one")
         self.check_state(state, batch, inputs.device)

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from recollect.cores.arrays import First, Numbers, to_array, to_first, to_tensor
+from recollect.cores.input_checks import require_float_dtype, require_is_first
 from recollect.cores.reduced import require_reduced, require_reducible, with_reduced_layers
 from recollect.cores.stream_memory import COUNTED as COUNTED  # cores import it from here
 from recollect.cores.stream_memory import RowNames, StreamMemory, outside_inference_mode, repeat_row
@@ -279,13 +280,9 @@ class Stream(StreamMemory):
             raise ValueError(f"autocast is on, and this stream has {self.precision}: step it outside of autocast")
         if list(inputs.shape) != (want := [*lead, *self.core.input_shape]):
             raise ValueError(f"inputs have shape {list(inputs.shape)}; {takes} {want}")
-        if inputs.dtype != self._dtype and not torch.is_autocast_enabled(self.like.device.type):
-            raise ValueError(
-                f"inputs are {inputs.dtype}; this stream computes in {self._dtype}: "
-                f"cast them with inputs.to({self._dtype})"
-            )
-        if is_first is not None and (is_first.dtype != torch.bool or list(is_first.shape) != lead):
-            raise ValueError(f"is_first is {is_first.dtype} {list(is_first.shape)}; it must be bool {lead}")
+        require_float_dtype(inputs, self._dtype, "this stream")
+        if is_first is not None:
+            require_is_first(is_first, lead, "this stream")
         for name, given in (("inputs", inputs), ("is_first", is_first)):
             if given is not None and given.device != self.like.device:
                 raise ValueError(f"{name}: on {given.device}, this stream is on {self.like.device}: move one")

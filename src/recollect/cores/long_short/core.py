@@ -49,6 +49,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recollect.cores.contract import MemoryCore, Places, companion
+from recollect.cores.input_checks import require_float_dtype
 from recollect.cores.long_short.attention import (
     SegmentPlan,
     attend_jointly,
@@ -319,12 +320,7 @@ class LongShortTransformer(MemoryCore[LongShortTransformerState]):
                 f"inputs have shape {list(inputs.shape)}; encode takes [b, t, {self.input_shape[0]}]: "
                 "give rows of at least one step"
             )
-        own = self.norm.weight.dtype
-        if inputs.dtype != own and not (inputs.is_floating_point() and torch.is_autocast_enabled(inputs.device.type)):
-            raise ValueError(
-                f"inputs have dtype {inputs.dtype}, the parameters of {type(self).__name__} have {own}: "
-                f"use inputs.to({own}), or torch.autocast for floats"
-            )
+        require_float_dtype(inputs, self.norm.weight.dtype, type(self).__name__)
 
     def attended_steps(self, clock: Tensor) -> Places:
         """Return the segments of the landmarks, then the window."""
