@@ -107,8 +107,7 @@ def certify(  # noqa: PLR0913 (each one is an option of the command)
         input_shape: shape of one step's input; ``core.input_shape`` when None.
         lines: names from :data:`LINES`; all of them when None.
         exemptions: reasons by line, added to ``core.exemptions``. An exempt line is run, but cannot fail the card.
-        rebuild: makes another module of the same config, into which weights are loaded; when None, that of a result of
-            :func:`load`, else a copy is used.
+        rebuild: makes another module of the same config, into which weights are loaded. None: as loaded, or a copy.
         steps: length of the test sequences, which should cross every window and chunk at least twice. 48 when None.
         batch: number of rows; at least 3.
         seed: of inputs, resets and the values that replace exact zeros among the weights.
