@@ -446,6 +446,21 @@ def test_again_trains_anew_but_goes_on_with_what_was_stopped(tmp_path, monkeypat
     assert "scored_by" not in results(tmp_path)["gru-seed0.json"]
 
 
+def test_a_run_with_more_processor_time_goes_on_and_one_with_less_begins_anew(tmp_path, monkeypatch):
+    steps, original = [], SupervisedTrainer.step
+    monkeypatch.setattr(SupervisedTrainer, "step", lambda self: (steps.append(self.updates), original(self))[1])
+    row = recipe().rows("lite")[0]
+    damaged = tmp_path / "runs" / "reproduce" / "tiny" / "gru-seed0-00000000"
+    damaged.mkdir(parents=True)
+    (damaged / "config.json").write_text("{")
+    for seconds, taken in ((1e-9, [0]), (None, [1, 2, 3]), (1e-9, [0]), (1e9, [1, 2, 3])):
+        config = replace(row.config, fit=replace(row.config.fit, processor_seconds=seconds))
+        reproduce(recipe(replace(row, config=config)), root=tmp_path, seeds=1)
+        assert steps == taken, seconds
+        assert results(tmp_path)["gru-seed0.json"]["config"]["fit"]["processor_seconds"] == seconds
+        steps.clear()
+
+
 def test_a_result_says_who_trained_and_who_only_scored(tmp_path, monkeypatch):
     one = recipe(recipe().rows("lite")[0])
 

@@ -14,6 +14,7 @@ for a single seed.
 Source: Agarwal et al., Deep RL at the edge of the statistical precipice (2021), for mean and bootstrap.
 """
 
+import glob
 import hashlib
 import json
 import shutil
@@ -43,7 +44,7 @@ from recollect.recipes.memory_requirements import policies_of, requirements_of
 from recollect.recipes.result_files import has_result, of_one_config, read_result, read_results, result_aids
 from recollect.recipes.result_tables import markdown_cell, markdown_table
 from recollect.runs.errors import RunError
-from recollect.runs.folder_lock import InUseError
+from recollect.runs.folder_lock import FolderLock, InUseError
 from recollect.runs.provenance import environment, short_commit
 from recollect.runs.random_states import seed_everything
 from recollect.runs.run_directory import RunRecord
@@ -144,7 +145,9 @@ def run_once(
         KeyboardInterrupt: stopped by Ctrl-C or SIGTERM.
     """
     description, directory = to_json(run.config, REGISTRY), run_folder(recipe, run, root)
-    if anew and _has_ended(directory):
+    if not anew:
+        _take_over(directory, description)
+    elif _has_ended(directory):
         shutil.rmtree(directory)
     here = {key: value for key, value in environment().items() if key != "command"}
     seed, usual = run.config.fit.seed, recipe.seeds.get(scale) if run.seeds is None else run.seeds  # type: ignore[call-overload]
@@ -184,6 +187,26 @@ def run_folder(recipe: Recipe, run: Run, root: Path) -> Path:
     description = json.dumps(to_json(run.config, REGISTRY), sort_keys=True)
     digest = hashlib.sha256(description.encode()).hexdigest()[:8]
     return root / "runs" / "reproduce" / recipe.name / f"{run.label}-seed{run.config.fit.seed}-{digest}"
+
+
+def _take_over(directory: Path, config: Mapping[str, Any]) -> None:
+    """Rename the directory of a run that had less processor time, so that it goes on: more of it changes no step."""
+    pattern = glob.escape(directory.name.rpartition("-")[0]) + "-*"
+    shorter = [path for path in sorted(directory.parent.glob(pattern)) if _has_less_time(path, config)]
+    if shorter and not directory.exists():
+        FolderLock(shorter[0]).check()
+        shorter[0].rename(directory)
+
+
+def _has_less_time(directory: Path, config: Mapping[str, Any]) -> bool:
+    """Return whether a directory has a run of a config but for a lower limit of processor time."""
+    try:
+        before = RunRecord(directory).config
+        limit, now = before["fit"]["processor_seconds"], config["fit"]["processor_seconds"]
+    except (KeyError, ValueError):  # damaged, or of an older version
+        return False
+    lower = limit is not None and (now is None or limit < now)
+    return lower and config == {**before, "fit": before["fit"] | {"processor_seconds": now}}
 
 
 def _has_ended(directory: Path) -> bool:
