@@ -38,7 +38,7 @@ from recollect.training.trainers import REGISTRY
 from small_runs import recall
 
 SCRIPT = Path(__file__).with_name("two_learners.py")
-GRU = CORES["gru"](dim=8, num_layers=1)
+GRU = CORES["gru"](dim=8, num_layers=1, dropout=0.1)
 TASK = recall(12)
 RUN = ImpalaConfig(
     world=TMazeConfig(length=4, slack=4),
@@ -225,6 +225,9 @@ def test_a_killed_learner_ends_the_other_and_the_run_resumes_bit_for_bit(runs):
         assert one.keys() == other.keys()
         assert all(torch.equal(one[name], other[name]) for name in one)
     assert any(name.startswith("trainer.learner1.actor0.") for name in whole.training)
+    assert not torch.equal(whole.training["random.torch"], whole.training["learner1.random.torch"])
+    first, second = (whole.progress["random"], whole.progress["others_random"][0])
+    assert first["python"] != second["python"] and first["numpy"] != second["numpy"]
     # With another number of learners it continues too, and says that it is not the same.
     status, text, _ = start("none", "train", "--resume", "--directory", folder / "alone", processes=1)
     assert status == 0

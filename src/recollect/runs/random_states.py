@@ -18,8 +18,10 @@ class RandomStates(NamedTuple):
     """JSON data: states of Python's and NumPy's generators."""
 
 
-def seed_everything(seed: int) -> None:
-    """Seed torch, Python and NumPy."""
+def seed_everything(seed: int, rank: int = 0) -> None:
+    """Seed torch, Python and NumPy; learners of the same seed with another rank draw other numbers."""
+    if rank:
+        seed = int(np.random.SeedSequence(seed % 2**32, spawn_key=(rank,)).generate_state(1)[0])
     torch.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed % 2**32)

@@ -100,6 +100,8 @@ class Fit:
         with _setup_errors(), self.learners.together():
             self.trainer = config.build()
             self.trainer.require_learners(self.learners.size)
+        if self.learners.rank:  # all have drawn the same weights, and each draws its own dropout
+            seed_everything(config.fit.seed, self.learners.rank)
         self.done = 0
         self.seconds = 0.0
         self.processor_seconds = 0.0  # of the steps alone
