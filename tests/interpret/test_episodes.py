@@ -13,11 +13,12 @@ from recollect.evaluation.agents import evaluation_mode, play
 from recollect.interpret import playback as playback_module
 from recollect.interpret.episodes import record_episode
 from recollect.interpret.events import find_pairs
+from recollect.interpret.occlusion import forget_chunks, hiding, mask_of
 from recollect.interpret.playback import Playback
 from recollect.interpret.removal import measure_removal, policies_without
 from recollect.interpret.score import score
 from recollect.recipes.agent_sizes import lite_core
-from recollect.state import batch_size, leaves, nbytes
+from recollect.state import leaves, nbytes
 from recollect.tasks.gymnasium.worlds import GymnasiumConfig
 from recollect.tasks.worlds.arcade.catch import CatchConfig
 from recollect.tasks.worlds.ballet.world import BalletConfig
@@ -33,6 +34,7 @@ HCAM = (
     HierarchicalChunkMemoryConfig(**SMALL, reading=ChunkAttentionVariant(relevance_heads=True)),
     HierarchicalChunkMemoryConfig(**SMALL | {"memory_len": 1, "chunk_len": 1, "num_chunks": 9, "top_k": 1}),
 )
+GATED = ChunkAttentionVariant(gate="gru")
 STEPWISE = ("causal-transformer", "transformer-xl", "hcam", "feedback-transformer", "long-short-transformer")
 
 
@@ -226,15 +228,31 @@ def test_a_hidden_chunk_frees_its_place_among_the_k():
     assert changed == [c == read for c in range(3)]
 
 
+@pytest.mark.parametrize("config", [*HCAM, HierarchicalChunkMemoryConfig(**SMALL, reading=GATED)])
+def test_rows_that_share_a_memory_decide_as_the_core_with_a_copy_each(config):
+    record = record_episode(_agent(config).eval(), MAZE, seed=5, greedy=False)
+    playback, core = record.playback(), record.agent.core
+    playback.encoded = torch.randn_like(playback.encoded)  # steps of a corridor look alike: their order is rounding
+    for t, state in playback.states():
+        hidden = torch.stack([mask_of([chunk], record.num_steps) for chunk in record.chunks])
+        found = policies_without(playback, t, state, hidden)
+        for row in range(1 + len(hidden)):
+            one = hidden[row - 1 : row] if row else torch.zeros_like(hidden[:1])
+            with hiding(core, one, t):
+                expected = playback.step(t, forget_chunks(core, state, one, t))[0]
+            for ours, alone in zip(found, expected, strict=True):
+                torch.testing.assert_close(ours[row : row + 1], alone, atol=1e-5, rtol=1e-5)
+
+
 def test_copies_of_a_large_memory_are_run_in_parts(maze, monkeypatch):
     whole = maze.with_removal().removal
-    rows, step = [], Playback.step
+    rows = []
 
-    def counted(self, t, state, *more):
-        rows.append(batch_size(state))
-        return step(self, t, state, *more)
+    def counted(core, hidden, t):
+        rows.append(len(hidden))
+        return hiding(core, hidden, t)
 
-    monkeypatch.setattr(Playback, "step", counted)
+    monkeypatch.setattr("recollect.interpret.removal.hiding", counted)
     monkeypatch.setattr("recollect.interpret.removal.MOST_BYTES", 3 * nbytes(maze.playback().state_before(0)))
     parts = maze.with_removal().removal
     assert max(rows) == 3 < len(maze.chunks)

@@ -214,13 +214,9 @@ def _chunk_heads(
         first, behind = (part[0].cpu().numpy() for part in core.attended_steps(call.clock)[prefix + CHOICE])
         (weights,), (used,), (all_of_them,) = (call.weights[prefix + end] for end in (INSIDE, RELEVANCE, CHOICE))
         product = multiply_by_relevance(weights, used)[0].movedim(0, 1).float().cpu().numpy()  # t h n c
-        for place in range(first.shape[-1]):
-            length = int((behind - first)[:, place].max())
-            columns = first[:, place, None] + np.arange(length)
-            columns = np.where(first[:, place, None] >= 0, columns, -1)
-            for offset in range(length):
-                one = columns[:, offset : offset + 1]
-                _put(out, call.start, product[:, :, place, offset][..., None], one, one + 1)
+        for offset in reversed(range(int((behind - first).max()))):  # older chunks are added first where some overlap
+            columns = np.where(first >= 0, first + offset, -1)
+            _put(out, call.start, product[..., offset], columns, columns + 1)
         rows, places = np.nonzero(first >= 0)
         numbers = np.array([starts[start] for start in first[rows, places].tolist()], int)
         among, taken = (_of_heads(relevance, out.shape[1]) for relevance in (all_of_them, used))

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from recollect.agents.actor_critic import ActorCriticOutput
 from recollect.cores import HierarchicalChunkMemory
+from recollect.cores.hcam.core import make_plan
 from recollect.interpret.occlusion import (
     can_hide_steps,
     forget_chunks,
@@ -110,15 +111,39 @@ def policies_without(playback: Playback, t: int, state: Any, hidden: Tensor) -> 
     Returns:
         Of ``1 + r`` rows, ``[1 + r, 1, ...]``.
     """
-    core = playback.agent.core
+    core, encoded = playback.agent.core, playback.encoded[:, t : t + 1]
     hidden = torch.cat((torch.zeros_like(hidden[:1]), hidden)) if len(hidden) else hidden.new_zeros(1, hidden.shape[1])
     parts = []
     for some in hidden.split(max(1, MOST_BYTES // max(nbytes(state), 1))):
-        rows = take_rows(state, torch.zeros(len(some), dtype=torch.long, device=hidden.device))
-        rows = forget_chunks(core, rows, some, t)
         with hiding(core, some, t):
-            parts.append(playback.step(t, rows)[0])
+            if isinstance(core, HierarchicalChunkMemory):
+                outputs = _outputs_without_chunks(core, encoded, playback.is_first[:, t : t + 1], state, some, t)
+                parts.append(playback.agent.decide(outputs, encoded.expand(len(some), 1, -1), playback.part(t, t + 1)))
+            else:
+                rows = take_rows(state, torch.zeros(len(some), dtype=torch.long, device=hidden.device))
+                parts.append(playback.step(t, rows)[0])
     return parts[0] if len(parts) == 1 else concatenate(parts)
+
+
+def _outputs_without_chunks(
+    core: HierarchicalChunkMemory, encoded: Tensor, is_first: Tensor, state: Any, hidden: Tensor, t: int
+) -> Tensor:
+    """Return the outputs of step t, ``[r, 1, d]``, of r rows that read one copy of the chunks as queries of one row.
+
+    A core would copy the chunks for each row, and keep them for the next step.
+    """
+    rows, n = len(hidden), core.config.num_chunks
+    lengths = forget_chunks(core, state._replace(lengths=state.lengths.expand(rows, -1)), hidden, t).lengths
+    plan = make_plan(core.config, is_first.expand(rows, 1), state.steps.expand(rows), lengths)
+    mask = plan.mask[..., :n].transpose(0, 1)  # a chunk that this step completes is visible later
+    x = core.project(encoded).to(state.layers[0].window.dtype).expand(rows, 1, -1)
+    for layer, memory in zip(core.layers, state.layers, strict=True):
+        window = torch.where(plan.held[..., None], memory.window, 0.0)
+        x = layer.gate_local(x, layer.local(x, window, plan.visible, core.features()))
+        read = layer.memory(layer.norm_memory(x).transpose(0, 1), memory.keys, memory.contents, mask)
+        x = layer.gate_memory(x, read.transpose(0, 1))
+        x = layer.gate_forward(x, layer.feed_forward(layer.norm_forward(x)))
+    return x
 
 
 def _compare(playback: Playback, output: ActorCriticOutput) -> dict[str, np.ndarray]:
