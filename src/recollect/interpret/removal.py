@@ -7,6 +7,7 @@ what "without chunk c" means for each core.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from recollect.agents.actor_critic import ActorCriticOutput
 from recollect.cores import HierarchicalChunkMemory
-from recollect.cores.hcam.core import make_plan
+from recollect.cores.hcam.core import HierarchicalChunkLayer, LayerMemory, make_plan
 from recollect.interpret.occlusion import (
     can_hide_steps,
     forget_chunks,
@@ -139,11 +140,12 @@ def _outputs_without_chunks(
     x = core.project(encoded).to(state.layers[0].window.dtype).expand(rows, 1, -1)
     for layer, memory in zip(core.layers, state.layers, strict=True):
         window = torch.where(plan.held[..., None], memory.window, 0.0)
-        x = layer.gate_local(x, layer.local(x, window, plan.visible, core.features()))
-        read = layer.memory(layer.norm_memory(x).transpose(0, 1), memory.keys, memory.contents, mask)
-        x = layer.gate_memory(x, read.transpose(0, 1))
-        x = layer.gate_forward(x, layer.feed_forward(layer.norm_forward(x)))
+        x = layer.attend(x, window, plan.visible, core.features(), partial(_read_as_one_row, layer, memory, mask))
     return x
+
+
+def _read_as_one_row(layer: HierarchicalChunkLayer, memory: LayerMemory, mask: Tensor, queries: Tensor) -> Tensor:
+    return layer.memory(queries.transpose(0, 1), memory.keys, memory.contents, mask).transpose(0, 1)
 
 
 def _compare(playback: Playback, output: ActorCriticOutput) -> dict[str, np.ndarray]:

@@ -39,7 +39,7 @@ Differs:
 - Dropout, which the paper does not mention, applies to the outputs of sub-layers and to the hidden layer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -184,12 +184,21 @@ class HierarchicalChunkLayer(nn.Module):
         valid = None
         if self.config.carry_across_episodes:
             valid = torch.arange(c, 0, -1, device=x.device) <= plan.lengths[..., None].clamp(min=1)
-        x = self.gate_local(x, self.drop(self.local(x, window, plan.visible, features)))
-        read = self.memory(self.norm_memory(x), keys, contents, plan.mask, valid=valid)
-        x = self.gate_memory(x, self.drop(read))
-        return self.gate_forward(x, self.feed_forward(self.norm_forward(x))), after
 
-    def drop(self, update: Tensor) -> Tensor:
+        def read(queries: Tensor) -> Tensor:
+            return self.memory(queries, keys, contents, plan.mask, valid=valid)
+
+        return self.attend(x, window, plan.visible, features, read), after
+
+    def attend(
+        self, x: Tensor, window: Tensor | None, visible: Tensor, features: Tensor, read: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """Return the output ``[b, t, d]``; ``read`` returns what queries of its shape find in the chunks."""
+        x = self.gate_local(x, self._drop(self.local(x, window, visible, features)))
+        x = self.gate_memory(x, self._drop(read(self.norm_memory(x))))
+        return self.gate_forward(x, self.feed_forward(self.norm_forward(x)))
+
+    def _drop(self, update: Tensor) -> Tensor:
         """Apply dropout to the output of a sub-layer, in training."""
         return F.dropout(update, self.config.dropout, self.training)
 

@@ -16,10 +16,12 @@ Paper: Lampinen et al. 2021, appendix B.4: "used the same set of embedded task m
 Differs: local attention is causal, as in the core; the paper does not specify it.
 """
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
-from recollect.cores.hcam.core import HierarchicalChunkMemory
+from recollect.cores.hcam.core import HierarchicalChunkLayer, HierarchicalChunkMemory
 from recollect.cores.hcam.reference import Chunk, Memory, layer_output
 from recollect.layers.window_attention import visible_steps
 
@@ -47,13 +49,15 @@ def read_external_memory(core: HierarchicalChunkMemory, chunks: Tensor, question
     contents = core.config.reading.stored(contents)
     keys = contents.mean(2)
     visible = visible_steps(torch.arange(t, device=x.device).expand(b * k, t), window)
+
+    def read(layer: HierarchicalChunkLayer, queries: Tensor) -> Tensor:
+        """Read with the steps of all questions as queries of one row, so that the chunks are not copied."""
+        return layer.memory(queries.reshape(b, k * t, -1), keys, contents).reshape(queries.shape)
+
+    x = x.flatten(0, 1)
     for layer in core.layers:
-        read = layer.local(x.flatten(0, 1), None, visible, features).unflatten(0, (b, k))
-        x = layer.gate_local(x, layer.drop(read))
-        read = layer.memory(layer.norm_memory(x).flatten(1, 2), keys, contents).unflatten(1, (k, t))
-        x = layer.gate_memory(x, layer.drop(read))
-        x = layer.gate_forward(x, layer.feed_forward(layer.norm_forward(x)))
-    return x
+        x = layer.attend(x, None, visible, features, partial(read, layer))
+    return x.unflatten(0, (b, k))
 
 
 def reference_read_external_memory(core: HierarchicalChunkMemory, chunks: Tensor, questions: Tensor) -> Tensor:
