@@ -43,15 +43,14 @@ def main() -> None:
     """Train, record, score, draw."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, default=Path("runs/maps"))
-    folder = parser.parse_args().folder
+    folder, here = parser.parse_args().folder, environment()  # before pictures change the working tree
     config = demo_config("hcam")
     world = config.world
     assert isinstance(world, TMazeConfig)
     if not (folder / "t-maze").exists():
         fit(config, folder / "t-maze")
     agents = {"t-maze": t_maze(folder, world), "catch": catch()}
-    data = {"environment": environment(), "agents": agents}
-    OUTPUT.write_text(json.dumps(data, indent=1) + "\n")
+    OUTPUT.write_text(json.dumps({"environment": here, "agents": agents}, indent=1) + "\n")
 
 
 def t_maze(folder: Path, world: TMazeConfig) -> dict[str, object]:
