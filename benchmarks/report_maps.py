@@ -214,9 +214,11 @@ def untrained_table() -> str:
     """The agent that has learned nothing."""
     untrained = read(MEASURED / "maps.json")["agents"]["catch"]
     metrics = _by_name(untrained["report"]["metrics"])
-    pointing, staticness = metrics["pointing, attention"], metrics["staticness"]["value"]
+    staticness = metrics["staticness"]["value"]
+    places = {"ball or the paddle": "pointing", "ball": "pointing at ball", "paddle": "pointing at paddle"}
+    pointing = {thing: metrics[f"{name}, attention"] for thing, name in places.items()}
     rows = [
-        ["largest place on the ball", strict_number(pointing["value"]), _control(pointing)],
+        *([f"largest place on the {thing}", strict_number(m["value"]), _control(m)] for thing, m in pointing.items()),
         ["staticness (1: the same map at every step)", f"{staticness:.3f}", "–"],
         ["largest weight over an even one", strict_number(untrained["largest_over_even"]), "even 1"],
         ["removal KL, the whole memory (nats)", strict_number(metrics["removal KL of all"]["value"]), "–"],

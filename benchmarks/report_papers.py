@@ -218,7 +218,7 @@ def _still_to_run(claim: Claim, found: Finding) -> str:
     number = sum(runs for runs, _ in parts)
     known = [runs * hours for runs, hours in parts if hours is not None]
     cost = f"{sum(known):.1f} h of one core" if len(known) == len(parts) else "hours not measured"
-    return f"{number} runs; {claim.needs or cost}"
+    return f"{number} run{'s' if number > 1 else ''}; {claim.needs or cost}"
 
 
 def _hours(claim: Claim, label: str) -> float | None:

@@ -25,7 +25,8 @@ from recollect.interpret.report import Gate, Metric, add_up, pool
 TOLERANCE = 1e-3
 USED = 0.01
 """Nats of a policy's change below which a memory does not count as used: an untrained agent may look at the right
-moment, because it looks unlike the others, but nothing follows from it (1e-7 nats; trained agents have 0.06 and more).
+moment, because it looks unlike the others, but nothing follows from it (1e-7 nats; most trained agents have 0.06
+and more).
 """
 ALIKE = 0.5  # rank correlation of maps above which other weights make no difference
 
